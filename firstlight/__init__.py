@@ -1,0 +1,1 @@
+"""Firstlight: build an LLM serving stack on GPU hosts, serve models, and prove them right."""

@@ -1,0 +1,1 @@
+"""The core room: words that every room shares."""

@@ -1,0 +1,1 @@
+"""The effects room: the doors to disk, clock, process and network."""

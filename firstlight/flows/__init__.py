@@ -1,0 +1,1 @@
+"""The flows room: one story a verb."""

@@ -1,0 +1,1 @@
+"""The hosts room: what a host is and what it says of itself."""

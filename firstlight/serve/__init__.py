@@ -1,0 +1,1 @@
+"""The serve room: from profiles to running, proven servers."""
