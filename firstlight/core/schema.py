@@ -228,6 +228,8 @@ def _plain(detail: ErrorDetails) -> str:
         case "literal_error" | "union_tag_invalid":
             wanted = str(context.get("expected") or context.get("expected_tags"))
             return f"expected one of {wanted}; got {_noun(given)}"
+        case "string_pattern_mismatch":
+            return f"{given!r} is no name: letters, digits, '.', '_' and '-' only"
         case "value_error":
             return str(context["error"])
     return detail["msg"][0].lower() + detail["msg"][1:]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -12,7 +12,7 @@ from firstlight.core.errors import ConfigError, Fault
 from firstlight.core.schema import Document, Model, nearest
 
 DEFAULT_ROOT = "~/.local/share/firstlight"
-NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z"
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 
 class Host(Model):
@@ -64,18 +64,20 @@ def merge(files: Iterable[Document[InventoryFile]]) -> tuple[dict[str, Host], st
     for file in files:
         for index, host in enumerate(file.value.hosts):
             if host.name in hosts:
-                place = ("hosts", index, "name")
-                faults.append(file.fault(place, f"host {host.name!r} is given twice"))
+                message = f"host {host.name!r} is given twice"
+                faults.append(file.fault(("hosts", index, "name"), message))
             hosts[host.name] = host
         if file.value.default is not None:
             defaults.append((file.value.default, file.fault(("default",), "")))
     hosts.setdefault("local", Host(name="local"))
-    for name, place in defaults:
+    for wanted, place in defaults:
         if len(defaults) > 1:
-            faults.append(replace(place, message="the default host is given more than once"))
-        elif name not in hosts:
-            message = f"default host {name!r} is not in the inventory{nearest(name, hosts)}"
-            faults.append(replace(place, message=message))
+            faults.append(
+                dataclasses.replace(place, message="the default host is given more than once")
+            )
+        elif wanted not in hosts:
+            message = f"default host {wanted!r} is not in the inventory{nearest(wanted, hosts)}"
+            faults.append(dataclasses.replace(place, message=message))
     if faults:
         raise ConfigError(faults)
     return hosts, defaults[0][0] if defaults else "local"
