@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from firstlight.core.errors import ConfigError, Fault
+from firstlight.core.errors import ConfigError, Fault, FirstlightError
 from firstlight.core.schema import Document, Model, nearest
 
 DEFAULT_ROOT = "~/.local/share/firstlight"
@@ -20,7 +20,8 @@ class Host(Model):
 
     What is left out is taken from the person's ssh_config. `proxy_jump` is an inventory name or
     `user@address:port`, several separated by commas. `fetch` says who downloads: the host, the
-    controller, or (auto) the host when it turns out to have a way out.
+    controller, or (auto) the host when it turns out to have a way out. `profile` is what verbs
+    mean on this host when they are given none.
     """
 
     name: str = Field(pattern=NAME)
@@ -31,6 +32,7 @@ class Host(Model):
     proxy_jump: str | None = None
     root: str = DEFAULT_ROOT
     fetch: Literal["auto", "host", "controller"] = "auto"
+    profile: str | None = None
     labels: Mapping[str, str] = Field(default_factory=dict)
     env: Mapping[str, str] = Field(default_factory=dict)
 
@@ -48,36 +50,76 @@ class Host(Model):
         return self
 
 
+class Defaults(Model):
+    """The host and the profile that verbs mean when they are given none."""
+
+    host: str | None = None
+    profile: str | None = None
+
+
 class InventoryFile(Model):
-    """One file of inventory/: some hosts, and perhaps the one that verbs mean by default."""
+    """One file of inventory/: some hosts, and perhaps the defaults."""
 
     schema_: Literal[1] = Field(alias="schema")
-    default: str | None = None
+    defaults: Defaults = Defaults()
     hosts: tuple[Host, ...] = ()
 
 
-def merge(files: Iterable[Document[InventoryFile]]) -> tuple[dict[str, Host], str]:
-    """All hosts by name, and the default one's name; raises ConfigError for a name used twice."""
-    hosts: dict[str, Host] = {}
-    defaults: list[tuple[str, Fault]] = []
-    faults: list[Fault] = []
-    for file in files:
-        for index, host in enumerate(file.value.hosts):
-            if host.name in hosts:
-                message = f"host {host.name!r} is given twice"
-                faults.append(file.fault(("hosts", index, "name"), message))
-            hosts[host.name] = host
-        if file.value.default is not None:
-            defaults.append((file.value.default, file.fault(("default",), "")))
+@dataclasses.dataclass(frozen=True)
+class Inventory:
+    """All hosts by name, and what verbs mean by default."""
+
+    hosts: Mapping[str, Host]
+    default_host: str = "local"
+    default_profile: str | None = None
+
+    def host(self, name: str) -> Host:
+        """The host of that name, the default one for ""; raises FirstlightError for none."""
+        wanted = name or self.default_host
+        if wanted not in self.hosts:
+            raise UnknownName(f"no host {wanted!r} in the inventory{nearest(wanted, self.hosts)}")
+        return self.hosts[wanted]
+
+
+class UnknownName(FirstlightError):
+    """A person named something that is not there."""
+
+    exit_code = 2
+
+
+def merge(files: Iterable[Document[InventoryFile]]) -> Inventory:
+    """One inventory of all files; raises ConfigError for whatever is said twice."""
+    documents = tuple(files)
+    hosts = {host.name: host for file in documents for host in file.value.hosts}
     hosts.setdefault("local", Host(name="local"))
-    for wanted, place in defaults:
-        if len(defaults) > 1:
-            faults.append(
-                dataclasses.replace(place, message="the default host is given more than once")
-            )
-        elif wanted not in hosts:
-            message = f"default host {wanted!r} is not in the inventory{nearest(wanted, hosts)}"
-            faults.append(dataclasses.replace(place, message=message))
+    defaults = [(file, file.value.defaults) for file in documents]
+    faults = [*_repeated(documents), *_bad_defaults(documents, hosts)]
     if faults:
         raise ConfigError(faults)
-    return hosts, defaults[0][0] if defaults else "local"
+    named = [value.host for _, value in defaults if value.host]
+    profiles = [value.profile for _, value in defaults if value.profile]
+    return Inventory(hosts, next(iter(named), "local"), next(iter(profiles), None))
+
+
+def _repeated(files: tuple[Document[InventoryFile], ...]) -> Iterator[Fault]:
+    seen: set[str] = set()
+    for file in files:
+        for index, host in enumerate(file.value.hosts):
+            if host.name in seen:
+                place = ("hosts", index, "name")
+                yield file.fault(place, f"host {host.name!r} is given twice")
+            seen.add(host.name)
+
+
+def _bad_defaults(
+    files: tuple[Document[InventoryFile], ...], hosts: Mapping[str, Host]
+) -> Iterator[Fault]:
+    given: set[str] = set()
+    for file in files:
+        for key, value in file.value.defaults.model_dump(exclude_none=True).items():
+            if key in given:
+                yield file.fault(("defaults", key), f"the default {key} is given twice")
+            elif key == "host" and value not in hosts:
+                near = nearest(value, hosts)
+                yield file.fault(("defaults", key), f"no host {value!r} in the inventory{near}")
+            given.add(key)

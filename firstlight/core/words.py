@@ -1,0 +1,33 @@
+"""Figures as people read them: bytes in binary units, times, and lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def size(count: float) -> str:
+    """Bytes in the largest binary unit that leaves at least 1: `1.5 GiB` (GiB is 2^30)."""
+    value, unit = float(count), 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def span(seconds: float) -> str:
+    """A length of time: `4.2 s`, `3 min 05 s`, `2 h 07 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def columns(rows: Iterable[tuple[str, ...]]) -> str:
+    """Rows as aligned columns, two spaces apart."""
+    table = [tuple(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ("  ".join(f"{c:<{w}}" for c, w in zip(r, widths, strict=True)) for r in table)
+    return "\n".join(line.rstrip() for line in lines)

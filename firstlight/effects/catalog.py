@@ -1,0 +1,85 @@
+"""The data folders: YAML files, templates, patches and programs, read from disk as they are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from firstlight.core.errors import ConfigError, Fault
+from firstlight.core.schema import Document, Model, load, nearest
+from firstlight.hosts.inventory import Inventory, InventoryFile, UnknownName, merge
+
+M = TypeVar("M", bound=Model)
+
+PROGRAMS = Path(__file__).parent.parent / "remote"
+
+
+def read_text(path: Path, root: Path) -> str:
+    """A file of the project as text; raises ConfigError with its place when it cannot be."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise ConfigError([Fault(shown(path, root), 0, 0, f"cannot be read: {reason}")]) from None
+
+
+def read(path: Path, root: Path, model: type[M]) -> Document[M]:
+    """One YAML file of the project as a model."""
+    return load(read_text(path, root), shown(path, root), model)
+
+
+def find(root: Path, folder: str, name: str, model: type[M], suffix: str = ".yaml") -> Document[M]:
+    """The file of that name in a folder; raises UnknownName with the nearest names."""
+    path = root / folder / f"{name}{suffix}"
+    if "/" in name or not path.is_file():
+        known = names(root, folder, suffix)
+        raise UnknownName(f"no {folder}/{name}{suffix}{nearest(name, known)}")
+    return read(path, root, model)
+
+
+def names(root: Path, folder: str, suffix: str = ".yaml") -> tuple[str, ...]:
+    """The names of a folder's files."""
+    return tuple(sorted(path.name.removesuffix(suffix) for path in _files(root, folder, suffix)))
+
+
+def inventory(root: Path) -> Inventory:
+    """All hosts of inventory/*.yaml; raises ConfigError with every fault of every file."""
+    documents: list[Document[InventoryFile]] = []
+    faults: list[Fault] = []
+    for path in _files(root, "inventory", ".yaml"):
+        try:
+            documents.append(read(path, root, InventoryFile))
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(faults)
+    return merge(documents)
+
+
+def program(name: str) -> str:
+    """The text of a program that runs on a host."""
+    return (PROGRAMS / name).read_text(encoding="utf-8")
+
+
+def programs() -> dict[str, Path]:
+    """Every program that runs on a host, by file name."""
+    kinds = {".py", ".sh"}
+    files = (path for path in PROGRAMS.iterdir() if path.suffix in kinds)
+    return {path.name: path for path in sorted(files) if path.name != "__init__.py"}
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file's bytes, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def shown(path: Path, root: Path) -> str:
+    """A path as messages show it: relative to the project where it lies inside."""
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _files(root: Path, folder: str, suffix: str) -> Iterator[Path]:
+    yield from sorted((root / folder).glob(f"*{suffix}"))

@@ -1,0 +1,97 @@
+"""The person's terminal: lines that stay, and one line that lives while a step runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol, TextIO
+
+# Where output is no terminal, a moving line is shown at most this often, in seconds.
+_QUIET_S = 10.0
+
+
+class _Live(Protocol):
+    """The part of rich's Status that is used here."""
+
+    def start(self) -> None: ...
+
+    def update(self, status: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Console:
+    """`say` keeps a line, `note` replaces the moving one; all of it goes to one stream."""
+
+    def __init__(self, stream: TextIO | None = None, debug: bool = False) -> None:
+        self._stream = stream or sys.stdout
+        self._debug = debug
+        self._live: _Live | None = None
+        self._noted_at = 0.0
+        self._noted = ""
+
+    @property
+    def is_terminal(self) -> bool:
+        """True when a person can be asked something."""
+        return self._stream.isatty() and sys.stdin.isatty()
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self.settle()
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
+    def debug(self, text: str) -> None:
+        """Print a line that only --debug shows."""
+        if self._debug:
+            self.say(f"debug: {text}")
+
+    def note(self, text: str) -> None:
+        """Show what goes on right now."""
+        line = text.strip().replace("\r", " ")
+        if self._stream.isatty():
+            self._moving(line)
+        elif line != self._noted and time.monotonic() - self._noted_at >= _QUIET_S:
+            self._noted, self._noted_at = line, time.monotonic()
+            self._stream.write(f"  ... {line}\n")
+            self._stream.flush()
+
+    def settle(self) -> None:
+        """Take the moving line away."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def ask(self, question: str) -> str:
+        """One answer of the person, "" when there is none to ask."""
+        self.settle()
+        if not self.is_terminal:
+            return ""
+        self._stream.write(question)
+        self._stream.flush()
+        return sys.stdin.readline().strip()
+
+    def __enter__(self) -> Console:
+        self._noted_at = time.monotonic()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.settle()
+
+    def _moving(self, line: str) -> None:
+        # Imported late: rich costs more than `invoke --list` may take in all.
+        from rich.console import Console as Rich
+        from rich.markup import escape
+
+        rich = Rich(file=self._stream)
+        text = escape(line[: max(rich.width - 6, 20)])
+        if self._live is None:
+            self._live = rich.status(text)
+            self._live.start()
+        self._live.update(text)

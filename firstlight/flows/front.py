@@ -1,0 +1,59 @@
+"""The front desk: every verb starts here, and here every error becomes a message and a code."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+
+def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **options: Any) -> None:
+    """Tell the story of `firstlight.flows.<verb>` and print its report.
+
+    Exits with the report's code, or with the error's: 2 config, 3 host, 4 step, 5 proof,
+    130 interrupted, 70 a fault of ours. A traceback is shown with `debug` only.
+    """
+    from firstlight.core.errors import FirstlightError
+    from firstlight.effects.console import Console
+
+    with Console(sys.stderr if json else sys.stdout, debug) as console:
+        try:
+            story = importlib.import_module(f"firstlight.flows.{verb}")
+            report = story.run(root, console, **options)
+        except FirstlightError as error:
+            console.settle()
+            _leave(f"error: {error}", error.exit_code, debug)
+        except KeyboardInterrupt:
+            console.settle()
+            _leave(f"interrupted; `invoke {verb}` again goes on from what is finished", 130, debug)
+        except Exception as error:
+            console.settle()
+            what = f"error: a fault of ours: {type(error).__name__}: {error}"
+            _leave(f"{what}\n  -> `--debug` shows where; please report it", 70, debug)
+    _print(report, json)
+
+
+def _print(report: Any, as_json: bool) -> None:
+    try:
+        if as_json:
+            import json
+
+            print(json.dumps(report.data, indent=2, ensure_ascii=False))
+        elif report.text:
+            print(report.text.rstrip("\n"))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader of a pipe has left (`invoke logs | head`): no fault, nothing more to say.
+        sys.stdout = None  # type: ignore[assignment]
+    if report.exit_code:
+        sys.exit(report.exit_code)
+
+
+def _leave(message: str, code: int, debug: bool) -> NoReturn:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    print(message, file=sys.stderr, flush=True)
+    sys.exit(code)

@@ -1,0 +1,88 @@
+"""What of ours is on a host: the answers of remote/survey.sh as one value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from firstlight.core.errors import HostError
+
+MARK = "@@firstlight"
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """One profile's deployments on a host; `manifest` and `proof` are those of the current one."""
+
+    profile: str
+    current: str = ""
+    previous: str = ""
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    proof: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """One look at a host's root folder. `route` is "", "host" or "controller" (who downloads)."""
+
+    root: PurePosixPath
+    user: str
+    boot: str
+    writable: bool
+    blocked_at: str
+    route: str
+    releases: frozenset[str]
+    artifacts: frozenset[str]
+    models: frozenset[str]
+    libraries: frozenset[str]
+    wheels: frozenset[str]
+    deployments: Mapping[str, Deployed]
+
+
+def parse(output: str, host: str) -> Survey:
+    """Read the answers; raises HostError when the script did not come to its end."""
+    answers = [line.split("\t")[1:] for line in output.splitlines() if line.startswith(MARK)]
+    if not answers or answers[-1] != ["end"]:
+        raise HostError(
+            "the host did not answer our first question whole",
+            where=host,
+            remedy="is /bin/bash there, and does the login shell start at all? try `ssh` by hand",
+        )
+    one = {words[0]: words[1:] for words in answers}
+    return Survey(
+        root=PurePosixPath(one["root"][0]),
+        user=one["user"][0],
+        boot=one["boot"][0],
+        writable=one["writable"][0] == "yes",
+        blocked_at=one["writable"][1] if len(one["writable"]) > 1 else "",
+        route=one.get("route", [""])[0],
+        releases=_all(answers, "release"),
+        artifacts=_all(answers, "artifact"),
+        models=_all(answers, "model"),
+        libraries=_all(answers, "library"),
+        wheels=_all(answers, "wheel"),
+        deployments={found.profile: found for found in _deployments(answers)},
+    )
+
+
+def _all(answers: list[list[str]], key: str) -> frozenset[str]:
+    return frozenset(words[1] for words in answers if words[0] == key)
+
+
+def _deployments(answers: list[list[str]]) -> Iterator[Deployed]:
+    for _, profile, current, previous in (words for words in answers if words[0] == "deployment"):
+        manifest = _json(answers, "manifest", profile)
+        proof = _json(answers, "proof", profile)
+        yield Deployed(profile, current, previous, manifest, proof)
+
+
+def _json(answers: list[list[str]], key: str, profile: str) -> Mapping[str, Any]:
+    texts = [words[2] for words in answers if words[:2] == [key, profile]]
+    try:
+        value = json.loads(texts[0]) if texts else {}
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

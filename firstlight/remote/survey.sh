@@ -1,0 +1,35 @@
+# What of ours is on this host: read-only, one round trip. $1 = root, which may start with ~/.
+# Each answer is one line: marker, key, value(s), separated by tabs; a shell's noise has no marker.
+tell() { local IFS=$'\t'; printf '@@firstlight\t%s\n' "$*"; }
+each() { # $1 = key, $2 = folder: one answer for each finished entry
+  local path
+  for path in "$2"/*; do
+    case $path in *.partial | *.old | */'*') continue ;; esac
+    tell "$1" "${path##*/}"
+  done
+}
+root=$1
+case $root in '~/'*) root=$HOME/${root:2} ;; esac
+tell root "$root"
+tell user "$(id -un)"
+tell boot "$(cat /proc/sys/kernel/random/boot_id)"
+near=$root
+while [ ! -e "$near" ]; do near=$(dirname -- "$near"); done
+if [ -w "$near" ]; then tell writable yes; else tell writable no "$near"; fi
+[ -r "$root/route" ] && tell route "$(head -n 1 "$root/route")"
+each release "$root/releases"
+each artifact "$root/store"
+each model "$root/models"
+each library "$root/lib"
+for path in "$root"/wheels/*/*; do
+  case $path in *.partial* | */'*') continue ;; esac
+  tell wheel "${path#"$root"/wheels/}"
+done
+for path in "$root"/deployments/*/; do
+  [ -d "$path" ] || continue
+  name=$(basename -- "$path")
+  tell deployment "$name" "$(readlink -- "$path/current")" "$(readlink -- "$path/previous")"
+  [ -r "$path/current/manifest.json" ] && tell manifest "$name" "$(tr -d '\n\t' <"$path/current/manifest.json")"
+  [ -r "$path/current/proof.json" ] && tell proof "$name" "$(tr -d '\n\t' <"$path/current/proof.json")"
+done
+tell end

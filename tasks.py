@@ -1,0 +1,113 @@
+"""The front desk: one task per verb. What a verb does is told in firstlight/flows/<verb>.py."""
+
+from pathlib import Path
+
+from invoke import Collection, task
+
+from firstlight.flows import front
+
+ROOT = Path(__file__).resolve().parent
+
+HOST = "a name of inventory/ (default: the inventory's)"
+PROFILE = "a name of recipes/profiles/ (default: the host's, else the inventory's)"
+STACK = "a name of recipes/stacks/ (default: the profile's)"
+DRY = "print the plan as a shell script and change nothing"
+JSON = "print data for programs"
+DEBUG = "show tracebacks, connections and round trips"
+COMMON = {"host": HOST, "profile": PROFILE, "stack": STACK}
+COMMON |= {"dry-run": DRY, "json": JSON, "debug": DEBUG}
+
+
+def verb(**words):
+    """A task whose flags are explained by COMMON and by `words`, with long flags only."""
+
+    def made(body):
+        names = {name.replace("_", "-") for name in body.__code__.co_varnames}
+        shown = {name: text for name, text in (COMMON | words).items() if name in names}
+        return task(help=shown, auto_shortflags=False)(body)
+
+    return made
+
+
+@verb()
+def up(c, host="", profile="", dry_run=False, debug=False):
+    """Do everything: build the stack, deploy the profile, prove it, show how to ask it."""
+    front.run("up", ROOT, host=host, profile=profile, dry_run=dry_run, debug=debug)
+
+
+@verb(cancel="end the build that runs on the host")
+def build(c, host="", stack="", profile="", cancel=False, dry_run=False, debug=False):
+    """Build a stack on a host from its lock; again: re-attach, or say that it is in place."""
+    front.run(
+        "build", ROOT, host=host, stack=stack, profile=profile,
+        cancel=cancel, dry_run=dry_run, debug=debug,
+    )  # fmt: skip
+
+
+@verb()
+def deploy(c, profile="", host="", dry_run=False, debug=False):
+    """Start a profile on a host, wait until it is ready, smoke-test it, then switch to it."""
+    front.run("deploy", ROOT, host=host, profile=profile, dry_run=dry_run, debug=debug)
+
+
+@verb()
+def stop(c, profile="", host="", dry_run=False, debug=False):
+    """Stop a profile's server on a host."""
+    front.run("stop", ROOT, host=host, profile=profile, dry_run=dry_run, debug=debug)
+
+
+@verb()
+def status(c, host="", json=False, debug=False):
+    """Show what is built and what is served on a host."""
+    front.run("status", ROOT, host=host, json=json, debug=debug)
+
+
+@verb(follow="go on as lines come", lines="how many of the last lines to begin with")
+def logs(c, profile="", host="", follow=False, lines="100", json=False, debug=False):
+    """Show a server's log; --follow survives a lost link."""
+    front.run(
+        "logs", ROOT, host=host, profile=profile,
+        follow=follow, lines=lines, json=json, debug=debug,
+    )  # fmt: skip
+
+
+@verb()
+def smoke(c, profile="", host="", json=False, debug=False):
+    """Ask a running server the profile's questions and compare its own figures."""
+    front.run("smoke", ROOT, host=host, profile=profile, json=json, debug=debug)
+
+
+@verb(question="what to ask")
+def ask(c, question="", profile="", host="", json=False, debug=False):
+    """Ask a running server one question."""
+    front.run(
+        "ask", ROOT, question=question, host=host, profile=profile, json=json, debug=debug
+    )  # fmt: skip
+
+
+@verb()
+def facts(c, host="", json=False, debug=False):
+    """Show what a host is: system, GPUs, driver, toolkits, Pythons."""
+    front.run("facts", ROOT, host=host, json=json, debug=debug)
+
+
+@verb()
+def check(c, json=False, debug=False):
+    """Load and validate every file of the project; touch no host."""
+    front.run("check", ROOT, json=json, debug=debug)
+
+
+@verb()
+def render(c, profile="", host="", json=False, debug=False):
+    """Show the files that a deploy would write; secrets are not shown."""
+    front.run("render", ROOT, host=host, profile=profile, json=json, debug=debug)
+
+
+@verb()
+def lock(c, stack="", dry_run=False, debug=False):
+    """Resolve a stack to exact wheels with their hashes."""
+    front.run("lock", ROOT, stack=stack, dry_run=dry_run, debug=debug)
+
+
+VERBS = (up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock)
+namespace = Collection(*VERBS)
