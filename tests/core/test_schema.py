@@ -1,0 +1,73 @@
+"""Every fault of a file is reported at once, each at its own place."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firstlight.core.errors import ConfigError
+from firstlight.core.schema import load, nearest
+from firstlight.hosts.inventory import InventoryFile
+
+
+def faults(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(text, "hosts.yaml", InventoryFile)
+    return str(caught.value).splitlines()
+
+
+CASES = {
+    "": ["hosts.yaml:1:1: the file is empty"],
+    "a: [": ["hosts.yaml:2:1: not YAML: did not find expected node content"],
+    "schema: 1\nschema: 1\n": ["hosts.yaml:2:1: key 'schema' is given twice"],
+    "schema: 2\n": ["hosts.yaml:1:9: expected one of 1; got 2"],
+    "schema: 1\nhosts: 3\n": ["hosts.yaml:2:8: expected a list; got 3"],
+    "schema: 1\nhosts: [{address: x}]\n": ["hosts.yaml:2:9: needs key 'name'"],
+    "hosts: []\nhots: []\n": [
+        "hosts.yaml:1:1: needs key 'schema'",
+        "hosts.yaml:2:1: unknown key 'hots'; did you mean 'hosts'?",
+    ],
+    "schema: 1\nhosts:\n- name: gpu01\n  adress: x\n  port: '22'\n  labels: {rack: 7}\n": [
+        "hosts.yaml:4:3: unknown key 'adress'; did you mean 'address'?",
+        'hosts.yaml:5:9: expected a whole number; got "22"',
+        "hosts.yaml:6:18: expected a string; got 7; put it in quotes",
+    ],
+    "schema: 1\nhosts: [{name: a b, address: x, fetch: hst}]\n": [
+        "hosts.yaml:2:16: 'a b' is no name: letters, digits, '.', '_' and '-' only",
+        "hosts.yaml:2:40: expected one of 'auto', 'host' or 'controller'; got \"hst\"",
+    ],
+    "schema: 1\nhosts: [{name: gpu01}]\n": [
+        "hosts.yaml:2:9: host 'gpu01' needs an address; only 'local' has none"
+    ],
+    "schema: 1\nhosts: !!python/object:os.system {}\n": [
+        "hosts.yaml:2:8: tag 'tag:yaml.org,2002:python/object:os.system' is not plain data"
+    ],
+    "schema: 1\nhosts:\n\t- name: a\n": [
+        "hosts.yaml:3:1: not YAML: found character that cannot start any token"
+    ],
+}
+
+
+@pytest.mark.parametrize("text", CASES)
+def test_each_fault_has_its_place_and_its_words(text: str) -> None:
+    assert faults(text) == CASES[text]
+
+
+def test_a_date_stays_text() -> None:
+    text = "schema: 1\nhosts: [{name: local, labels: {bought: 2026-01-02}}]\n"
+    assert load(text, "h", InventoryFile).value.hosts[0].labels == {"bought": "2026-01-02"}
+
+
+@given(st.text(max_size=200))
+def test_no_text_at_all_escapes_as_another_error(text: str) -> None:
+    try:
+        load(text, "any.yaml", InventoryFile)
+    except ConfigError as error:
+        assert all(fault.file == "any.yaml" for fault in error.faults)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("gpu1", "; did you mean 'gpu01'?"), ("zzz", "; known: gpu01, local")],
+)
+def test_the_nearest_name_is_offered(word: str, hint: str) -> None:
+    assert nearest(word, ["local", "gpu01"]) == hint

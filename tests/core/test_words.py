@@ -1,0 +1,23 @@
+"""Figures as people read them."""
+
+import pytest
+
+from firstlight.core.words import columns, size, span
+
+SIZES = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (18683499315, "17.4 GiB")]
+
+
+@pytest.mark.parametrize(("count", "text"), [*SIZES, (2**50, "1024.0 TiB")])
+def test_sizes_are_binary(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(4.25, "4.2 s"), (185, "3 min 05 s"), (7620, "2 h 07 min")]
+)
+def test_spans(seconds: float, text: str) -> None:
+    assert span(seconds) == text
+
+
+def test_columns_are_aligned() -> None:
+    assert columns([("a", "b"), ("long", "x")]) == "a     b\nlong  x"

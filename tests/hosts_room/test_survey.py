@@ -1,0 +1,54 @@
+"""One script tells what of ours is on a host, whatever its root is called."""
+
+from pathlib import Path
+
+import pytest
+from firstlight.effects.local import LocalShell
+
+from firstlight.core.command import Script
+from firstlight.core.errors import HostError
+from firstlight.effects import catalog
+from firstlight.hosts.inventory import Host
+from firstlight.hosts.survey import Survey, parse
+
+
+def look(root: Path) -> Survey:
+    script = Script(catalog.program("survey.sh"), args=(str(root),))
+    result = LocalShell(Host(name="local")).run(script)
+    assert result.rc == 0, result.error_text
+    return parse(result.text, "local")
+
+
+def test_an_empty_host_is_an_empty_survey(tmp_path: Path) -> None:
+    survey = look(tmp_path / "not" / "there")
+    assert survey.writable and not survey.releases and not survey.wheels
+    assert str(survey.root) == str(tmp_path / "not" / "there")
+
+
+def test_finished_things_are_seen_and_partial_ones_are_not(tmp_path: Path) -> None:
+    root = tmp_path / "a b 'c' $d"
+    for place in ("releases/r1", "releases/r2.partial", "models/m", "store/s", "wheels/ab"):
+        (root / place).mkdir(parents=True)
+    (root / "wheels/ab/x.whl").touch()
+    (root / "wheels/ab/y.whl.partial").touch()
+    (root / "route").write_text("controller\n")
+    home = root / "deployments/p"
+    (home / "1").mkdir(parents=True)
+    (home / "current").symlink_to("1")
+    (home / "1/manifest.json").write_text('{"port":\n\t30000}\n')
+    survey = look(root)
+    assert survey.releases == {"r1"} and survey.models == {"m"} and survey.artifacts == {"s"}
+    assert survey.wheels == {"ab/x.whl"} and survey.route == "controller"
+    assert survey.deployments["p"].current == "1"
+    assert survey.deployments["p"].manifest == {"port": 30000}
+
+
+def test_an_answer_cut_short_is_no_answer() -> None:
+    with pytest.raises(HostError, match="did not answer our first question whole"):
+        parse("@@firstlight\troot\t/x\n", "gpu01")
+
+
+def test_noise_of_a_shell_is_not_an_answer(tmp_path: Path) -> None:
+    text = Script(catalog.program("survey.sh"), args=(str(tmp_path),))
+    out = LocalShell(Host(name="local")).run(text).text
+    assert parse(f"Welcome!\nroot\t/evil\n{out}", "h") == parse(out, "h")
