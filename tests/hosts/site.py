@@ -1,0 +1,124 @@
+"""Test hosts: one run's own corner of this machine (a number, a folder, keys), and who owns it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.hosts import network, process
+from tests.hosts.base import clear_tree, locked
+from tests.hosts.call import FleetError, call
+from tests.hosts.process import Process
+
+SITES = Path("/var/lib/firstlight-tests")
+KEPT = "kept"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A number that no other living run has; addresses and the names of interfaces derive from it.
+
+    A site belongs to the processes in its file `owner`. When all of them have ended, the next
+    run takes the site down: nothing of a killed run is left for long.
+    """
+
+    number: int
+    folder: Path
+
+    @property
+    def identity(self) -> Path:
+        """The private key that every user of every host of the site accepts."""
+        return self.folder / "id_ed25519"
+
+    def host_folder(self, name: str) -> Path:
+        """Where one host's tree, console log and process are."""
+        return self.folder / "hosts" / name
+
+
+def open_site() -> Site:
+    """A site owned by this process, with its key and its networks."""
+    SITES.mkdir(parents=True, exist_ok=True)
+    with locked(SITES / "lock"):
+        sweep()
+        site = _claim()
+    call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", str(site.identity))
+    network.build(site.number)
+    return site
+
+
+def _claim() -> Site:
+    number = next((n for n in range(1, 255) if not (SITES / str(n)).exists()), None)
+    if number is None:
+        raise FleetError(f"all 254 sites in {SITES} are taken; stop other test runs")
+    site = Site(number, SITES / str(number))
+    site.folder.mkdir(mode=0o700)
+    own(site, [os.getpid()])
+    return site
+
+
+def own(site: Site, pids: list[int]) -> None:
+    """Say which processes the site lives as long as."""
+    found = [process.identify(pid) for pid in pids]
+    text = "".join(one.line() for one in found if one is not None)
+    partial = site.folder / "owner.partial"
+    partial.write_text(text)
+    partial.rename(site.folder / "owner")
+
+
+def sites() -> list[Site]:
+    """Every site of this machine, of the living and of the dead."""
+    return [Site(int(path.name), path) for path in SITES.glob("[0-9]*")]
+
+
+def sweep() -> None:
+    """Take down the sites whose owners have all ended."""
+    for site in sites():
+        owner = site.folder / "owner"
+        owners = process.parse(owner.read_text()) if owner.exists() else ()
+        if not any(map(process.is_alive, owners)):
+            close_site(site)
+
+
+def close_site(site: Site) -> None:
+    """Stop the site's hosts and remove all that the site brought to this machine."""
+    for host in sorted((site.folder / "hosts").glob("*")):
+        stop_host(site, host.name)
+    network.remove(site.number)
+    clear_tree(site.folder)
+
+
+def stop_host(site: Site, name: str) -> None:
+    """Shut one host down in order, and take its tree and its place on the network away."""
+    folder = site.host_folder(name)
+    for keeper in host_processes(folder):
+        below = [process.identify(pid) for pid in process.children(keeper.pid)]
+        process.end(keeper)
+        for container in filter(None, below):
+            process.end(container)
+    network.detach(site.number, name)
+    for cgroup in cgroups(site, name):
+        call("find", str(cgroup), "-depth", "-type", "d", "-exec", "rmdir", "{}", ";")
+    clear_tree(folder)
+
+
+def host_processes(folder: Path) -> tuple[Process, ...]:
+    """What keeps the host in this folder up; none before its boot."""
+    file = folder / "process"
+    return process.parse(file.read_text()) if file.exists() else ()
+
+
+def cgroups(site: Site, name: str) -> list[Path]:
+    """The host's own control groups that exist, one in each hierarchy that systemd uses."""
+    return [path for path in cgroup_places(site, name) if path.exists()]
+
+
+def cgroup_places(site: Site, name: str) -> list[Path]:
+    """Where the host's control groups belong: the v2 tree, and v1's tree of systemd."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    roots = [
+        Path(place)
+        for _, place, kind, options, *_ in mounts
+        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options.split(","))
+    ]
+    return [root / f"firstlight-tests-{site.number}-{name}" for root in roots]
