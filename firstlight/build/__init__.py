@@ -1,0 +1,1 @@
+"""The build room: from recipes and locks to artifacts and releases."""

@@ -1,0 +1,138 @@
+"""The build room: what people write about a build.
+
+A component says where one package comes from, a stack says which components go together on
+which base, and the patch registry says what is changed in them and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pydantic import Field
+
+from firstlight.build.wheel import FileName, Sha256
+from firstlight.core.schema import Model
+from firstlight.hosts.inventory import NAME
+
+Python = Literal["3.11", "3.12", "3.13"]
+
+
+class WheelSource(Model):
+    """The component is published as a wheel; the lock holds its files and hashes."""
+
+    kind: Literal["wheel"]
+
+
+class Component(Model):
+    """One package that we change or build, at one version.
+
+    `local_version` is what its version carries after `+` once our patches are in it.
+    """
+
+    schema_: Literal[1] = Field(alias="schema")
+    name: str = Field(pattern=NAME)
+    title: str
+    version: str
+    source: WheelSource
+    local_version: str
+    notes: str = ""
+
+
+class PinnedFile(Model):
+    """One file by its content; `size` in bytes."""
+
+    file: FileName
+    sha256: Sha256
+    size: int | None = Field(default=None, ge=1)
+
+
+class Prebuilt(Model):
+    """A package taken as it is from an index of its own, a wheel for each CPython.
+
+    `needs` are the requirements of these wheels, which resolving does not look into.
+    """
+
+    name: str = Field(pattern=NAME)
+    version: str
+    index: str
+    needs: tuple[str, ...] = ()
+    wheels: Mapping[Python, PinnedFile]
+
+
+class Stack(Model):
+    """Which components at which versions on which base; `disk_gib` is what a build needs.
+
+    `python` goes from the most wanted to the least. `env` is what the engine needs to start.
+    """
+
+    schema_: Literal[1] = Field(alias="schema")
+    name: str = Field(pattern=NAME)
+    title: str
+    engine: Literal["sglang"]
+    python: tuple[Python, ...] = Field(min_length=1)
+    arch: Literal["x86_64"]
+    glibc: str
+    disk_gib: int = Field(ge=1)
+    indexes: Mapping[str, str] = Field(default_factory=dict)
+    components: tuple[str, ...] = Field(min_length=1)
+    prebuilt: tuple[Prebuilt, ...] = ()
+    requirements: tuple[str, ...] = ()
+    tools: tuple[str, ...] = Field(min_length=1)
+    env: Mapping[str, str] = Field(default_factory=dict)
+    notes: str = ""
+
+
+class PatchEntry(Model):
+    """Why one patch is there, what it is for, and when it may go.
+
+    `stacks` names the stacks that take it; none named means every stack with the component.
+    A build stops when a `load_bearing` patch does not apply.
+    """
+
+    file: str
+    component: str
+    versions: str
+    stacks: tuple[str, ...] = ()
+    reason: str = Field(min_length=1)
+    upstream: str
+    drop_when: str = Field(min_length=1)
+    load_bearing: bool
+
+
+class PatchRegistry(Model):
+    """patches/registry.yaml; patches are applied in this order."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    patches: tuple[PatchEntry, ...] = ()
+
+
+def pin(requirement: str) -> tuple[str, str]:
+    """Name and version of `name==version`; raises ValueError for anything looser."""
+    try:
+        parsed = Requirement(requirement)
+    except InvalidRequirement:
+        raise ValueError(f"{requirement!r} is no requirement; write name==version") from None
+    specifiers = list(parsed.specifier)
+    exact = len(specifiers) == 1 and specifiers[0].operator == "=="
+    if not exact or parsed.url or parsed.marker or specifiers[0].version.endswith("*"):
+        raise ValueError(f"{requirement!r} is not pinned; write {parsed.name}==version")
+    return canonicalize_name(parsed.name), specifiers[0].version
+
+
+def patches_for(
+    registry: PatchRegistry, component: Component, stack: str
+) -> tuple[PatchEntry, ...]:
+    """The patches that this component gets in this stack, in the order of the registry."""
+    version = Version(component.version)
+    return tuple(
+        entry
+        for entry in registry.patches
+        if entry.component == component.name
+        and (not entry.stacks or stack in entry.stacks)
+        and SpecifierSet(entry.versions).contains(version, prereleases=True)
+    )

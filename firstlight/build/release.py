@@ -1,0 +1,169 @@
+"""The build room: where things lie on a host, and what names an artifact and a release.
+
+A key digests what changes the bits and nothing else: never a date, a host, a driver, or a count
+of jobs. So every path is known before anything is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+from pydantic import Field
+
+from firstlight.build.digest import short
+from firstlight.build.lock import LockFile
+from firstlight.build.recipe import Component, Python, Stack
+from firstlight.build.wheel import Wheel
+from firstlight.core.schema import Model
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders below a host's root, which is absolute; a path in one of them is complete."""
+
+    root: PurePosixPath
+
+    @property
+    def wheels(self) -> PurePosixPath:
+        """Downloaded wheels, by content."""
+        return self.root / "wheels"
+
+    @property
+    def store(self) -> PurePosixPath:
+        """What was made on a host, by the digest of what it was made from."""
+        return self.root / "store"
+
+    @property
+    def releases(self) -> PurePosixPath:
+        """Complete environments to serve from."""
+        return self.root / "releases"
+
+    @property
+    def uv_cache(self) -> PurePosixPath:
+        """Unpacked wheels, which releases share by hard links."""
+        return self.root / "cache" / "uv"
+
+    def shared(self, digest: str, name: str) -> PurePosixPath:
+        """A small file from the controller: a program, a patch, a list; by content."""
+        return self.root / "lib" / digest / name
+
+    def release(self, release: str) -> PurePosixPath:
+        """The folder of one release."""
+        return self.releases / release
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One patch: its file below patches/, the digest of its content, and if it must apply."""
+
+    file: str
+    sha256: str
+    load_bearing: bool
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Something made on a host; `path` is complete when it exists."""
+
+    name: str
+    version: str
+    key: str
+    path: PurePosixPath
+
+    @property
+    def receipt(self) -> PurePosixPath:
+        """What it was made from and what came out."""
+        return self.path / "receipt.json"
+
+
+class Change(Model):
+    """A patch as the manifest tells it."""
+
+    file: str
+    sha256: str
+    load_bearing: bool
+
+
+class Part(Model):
+    """A component as the manifest tells it."""
+
+    name: str
+    version: str
+    key: str
+    source: Wheel
+    patches: tuple[Change, ...]
+
+
+class Manifest(Model):
+    """What a release is made of; manifest.json in its folder."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    release: str
+    stack: str
+    engine: str
+    python: Python
+    arch: str
+    glibc: str
+    components: tuple[Part, ...]
+    wheels: tuple[Wheel, ...]
+    env: Mapping[str, str]
+    firstlight: str
+
+
+def wheel_path(layout: Layout, wheel: Wheel) -> PurePosixPath:
+    """Where a host keeps a wheel."""
+    return layout.wheels / wheel.sha256 / wheel.file
+
+
+def patched_artifact(
+    layout: Layout, component: Component, source: Wheel, patches: Iterable[Patch], program: str
+) -> Artifact:
+    """A component's wheel with patches in it; `program` is the digest of what repacks it.
+
+    The order of the patches counts, their file names do not.
+    """
+    key = short(
+        {
+            "name": component.name,
+            "version": component.version,
+            "local_version": component.local_version,
+            "kind": component.source.kind,
+            "source": source.sha256,
+            "patches": [[patch.sha256, patch.load_bearing] for patch in patches],
+            "program": program,
+        }
+    )
+    version = f"{component.version}+{component.local_version}"
+    home = layout.store / f"{component.name}-{component.version}-{key}"
+    return Artifact(component.name, version, key, home)
+
+
+def release_id(
+    stack: Stack,
+    lock: LockFile,
+    python: Python,
+    artifacts: Iterable[Artifact],
+    programs: Iterable[str],
+) -> str:
+    """`<stack>-py311-<key>`; `programs` are digests of what assembles and describes a release."""
+    key = short(
+        {
+            "engine": stack.engine,
+            "arch": stack.arch,
+            "python": python,
+            "env": dict(stack.env),
+            "wheels": sorted(wheel.sha256 for wheel in lock.pythons[python].wheels),
+            "tools": sorted(wheel.sha256 for wheel in lock.tools),
+            "artifacts": sorted([artifact.name, artifact.key] for artifact in artifacts),
+            "programs": sorted(programs),
+        }
+    )
+    return f"{stack.name}-py{python.replace('.', '')}-{key}"
+
+
+def render_manifest(manifest: Manifest) -> str:
+    """manifest.json; the same release always gives the same text."""
+    return manifest.model_dump_json(by_alias=True, exclude_none=True, indent=2) + "\n"
