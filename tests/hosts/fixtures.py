@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import secrets
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.hosts import fleet, needs
 from tests.hosts.fleet import TestHost
-from tests.hosts.machine import Bind
+from tests.hosts.machine import Bind, read_bind
 from tests.hosts.site import Site, close_site, open_site
 
 NAMES = ("gpu01", "gpu02", "bastion")
@@ -41,15 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def host_binds(pytestconfig: pytest.Config) -> list[Bind]:
     """The folders that every host of this run sees."""
-    return [parse_bind(text) for text in pytestconfig.getoption("--hosts-bind")]
-
-
-def parse_bind(text: str) -> Bind:
-    """`SOURCE:TARGET`, read-only, or `SOURCE:TARGET:rw`."""
-    source, target, *rest = text.split(":")
-    if rest not in ([], ["rw"], ["ro"]) or not target.startswith("/"):
-        raise ValueError(f"a bind is SOURCE:TARGET or SOURCE:TARGET:rw; got {text!r}")
-    return Bind(Path(source).resolve(), target, writable=rest == ["rw"])
+    return [read_bind(text) for text in pytestconfig.getoption("--hosts-bind")]
 
 
 @pytest.fixture(scope="session")
@@ -82,24 +74,14 @@ def gpu02(site: Site, host_binds: list[Bind], bastion: TestHost) -> TestHost:
 def ssh_home(site: Site, tmp_path: Path) -> Path:
     """A HOME whose key every host accepts and whose known_hosts has the right key of each."""
     home = tmp_path / "home"
-    fill_home(site, home)
+    fleet.fill_home(site, home, NAMES)
     return home
 
 
-def fill_home(site: Site, home: Path) -> None:
-    """Make a home folder from which the site's hosts can be reached, strictly."""
-    keys = home / ".ssh"
-    keys.mkdir(mode=0o700, parents=True)
-    for suffix in ("", ".pub"):
-        shutil.copy(site.identity.with_suffix(suffix), keys / f"id_ed25519{suffix}")
-    (keys / "id_ed25519").chmod(0o600)
-    (keys / "known_hosts").write_text(fleet.known_hosts(site, NAMES))
-
-
 @pytest.fixture
-def gpu01_user(gpu01: TestHost, request: pytest.FixtureRequest) -> Iterator[str]:
+def gpu01_user(gpu01: TestHost) -> Iterator[str]:
     """A new user of gpu01 for this test alone (bash, no sudo, no linger); gone afterwards."""
-    name = f"t{abs(hash(request.node.nodeid)) % 10**8}"
+    name = f"t{secrets.token_hex(4)}"
     fleet.add_user(gpu01, name)
     yield name
     fleet.remove_user(gpu01, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -151,6 +152,16 @@ def known_hosts(site: Site, names: Iterable[str]) -> str:
         for key in sorted(machine.host_keys(site, name).glob("*.pub"))
     ]
     return "".join(lines)
+
+
+def fill_home(site: Site, home: Path, names: Iterable[str]) -> None:
+    """Make a home folder from which these hosts can be reached, strictly."""
+    keys = home / ".ssh"
+    keys.mkdir(mode=0o700, parents=True)
+    for suffix in ("", ".pub"):
+        shutil.copy(site.identity.with_suffix(suffix), keys / f"id_ed25519{suffix}")
+    (keys / "id_ed25519").chmod(0o600)
+    (keys / "known_hosts").write_text(known_hosts(site, names))
 
 
 def inventory(hosts: Iterable[TestHost], user: str = "zoe") -> str:

@@ -36,6 +36,14 @@ class Bind:
         return f"--bind{'' if self.writable else '-ro'}={self.source}:{self.target}"
 
 
+def read_bind(text: str) -> Bind:
+    """`SOURCE:TARGET`, read-only, or `SOURCE:TARGET:rw`."""
+    source, target, *rest = text.split(":")
+    if rest not in ([], ["rw"], ["ro"]) or not target.startswith("/"):
+        raise FleetError(f"a bind is SOURCE:TARGET or SOURCE:TARGET:rw; got {text!r}")
+    return Bind(Path(source).resolve(), target, writable=rest == ["rw"])
+
+
 def make_tree(site: Site, name: str) -> Path:
     """The host's root folder, mounted: the base tree below, the host's own changes above."""
     folder = site.host_folder(name)

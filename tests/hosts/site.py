@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from tests.hosts.call import FleetError, call
 from tests.hosts.process import Process
 
 SITES = Path("/var/lib/firstlight-tests")
-KEPT = "kept"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,10 @@ class Site:
         """Where one host's tree, console log and process are."""
         return self.folder / "hosts" / name
 
+    def host_names(self) -> list[str]:
+        """The hosts that have been booted and not stopped."""
+        return sorted(path.name for path in (self.folder / "hosts").glob("*"))
+
 
 def open_site() -> Site:
     """A site owned by this process, with its key and its networks."""
@@ -53,12 +57,27 @@ def _claim() -> Site:
         raise FleetError(f"all 254 sites in {SITES} are taken; stop other test runs")
     site = Site(number, SITES / str(number))
     site.folder.mkdir(mode=0o700)
-    own(site, [os.getpid()])
+    take(site)
     return site
 
 
-def own(site: Site, pids: list[int]) -> None:
-    """Say which processes the site lives as long as."""
+def take(site: Site) -> None:
+    """Make this process the site's owner."""
+    _own(site, [os.getpid()])
+
+
+def keep(site: Site, pids: Iterable[int]) -> None:
+    """Give the site to these processes of its own: it now outlives this one."""
+    (site.folder / "kept").touch()
+    _own(site, pids)
+
+
+def kept_sites() -> list[Site]:
+    """The sites that live until somebody takes them down by hand."""
+    return [site for site in sites() if (site.folder / "kept").exists()]
+
+
+def _own(site: Site, pids: Iterable[int]) -> None:
     found = [process.identify(pid) for pid in pids]
     text = "".join(one.line() for one in found if one is not None)
     partial = site.folder / "owner.partial"
@@ -82,8 +101,8 @@ def sweep() -> None:
 
 def close_site(site: Site) -> None:
     """Stop the site's hosts and remove all that the site brought to this machine."""
-    for host in sorted((site.folder / "hosts").glob("*")):
-        stop_host(site, host.name)
+    for name in site.host_names():
+        stop_host(site, name)
     network.remove(site.number)
     clear_tree(site.folder)
 
