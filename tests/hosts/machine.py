@@ -89,25 +89,8 @@ def start(site: Site, name: str, root: Path, binds: Sequence[Bind]) -> int:
     groups = cgroup_places(site, name)
     for group in groups:
         group.mkdir(exist_ok=True)
-    argv = [
-        "/bin/bash",
-        str(KEEP_BOOTED),
-        *map(str, groups),
-        "--",
-        "systemd-nspawn",
-        "--quiet",
-        f"--directory={root}",
-        "--boot",
-        "--register=no",
-        "--keep-unit",
-        f"--machine={network.namespace(site.number, name)}",
-        f"--hostname={name}",
-        f"--network-namespace-path=/run/netns/{network.namespace(site.number, name)}",
-        "--resolv-conf=off",
-        "--timezone=off",
-        "--link-journal=no",
-        *(bind.argument() for bind in binds),
-    ]
+    keeper = ["/bin/bash", str(KEEP_BOOTED), *map(str, groups), "--"]
+    argv = [*keeper, *_nspawn(site, name, root, binds)]
     log = str(site.host_folder(name) / "console.log")
     pid = os.posix_spawnp(
         argv[0],
@@ -124,6 +107,25 @@ def start(site: Site, name: str, root: Path, binds: Sequence[Bind]) -> int:
     found = process.identify(pid)
     (site.host_folder(name) / "process").write_text(found.line() if found else "")
     return pid
+
+
+def _nspawn(site: Site, name: str, root: Path, binds: Sequence[Bind]) -> list[str]:
+    inside = network.namespace(site.number, name)
+    return [
+        "systemd-nspawn",
+        "--quiet",
+        f"--directory={root}",
+        "--boot",
+        "--register=no",
+        "--keep-unit",
+        f"--machine={inside}",
+        f"--hostname={name}",
+        f"--network-namespace-path=/run/netns/{inside}",
+        "--resolv-conf=off",
+        "--timezone=off",
+        "--link-journal=no",
+        *(bind.argument() for bind in binds),
+    ]
 
 
 def leader(pid: int) -> int | None:

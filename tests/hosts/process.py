@@ -48,7 +48,7 @@ def is_alive(process: Process) -> bool:
     return identify(process.pid) == process
 
 
-def end(process: Process, grace_s: float = 30.0) -> None:
+def end(process: Process, grace_s: float = 20.0) -> None:
     """Ask the process to end; kill it when it has not within `grace_s`."""
     for number, patience in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
         if is_alive(process):

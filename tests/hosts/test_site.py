@@ -58,7 +58,11 @@ def test_the_next_run_clears_what_a_killed_one_left() -> None:
 def test_hosts_brought_up_by_hand_live_until_down(tmp_path: Path) -> None:
     inventory = tmp_path / "inventory.yaml"
     words = [sys.executable, "-m", "tests.hosts"]
-    up = [*words, "up", "gpu07", "--hosts-file", str(inventory)]
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    (wheels / "one.whl").touch()
+    bind = ["--bind", f"{wheels}:/srv/wheels"]
+    up = [*words, "up", "gpu07", "--hosts-file", str(inventory), *bind]
     done = subprocess.run(up, cwd=ROOT, capture_output=True, text=True)
     try:
         assert done.returncode == 0, done.stderr
@@ -67,9 +71,10 @@ def test_hosts_brought_up_by_hand_live_until_down(tmp_path: Path) -> None:
         address = inventory.read_text().split("address: ")[1].split()[0]
         options = ["-F", "none", "-i", f"{home}/.ssh/id_ed25519", "-o", "BatchMode=yes"]
         known = f"UserKnownHostsFile={home}/.ssh/known_hosts"
-        target = ["-o", known, f"nolin@{address}", "hostname"]
+        target = ["-o", known, f"root@{address}", "ls /srv/wheels; touch /srv/wheels/two"]
         asked = subprocess.run(["ssh", *options, *target], capture_output=True, text=True)
-        assert (asked.stdout, asked.returncode) == ("gpu07\n", 0), asked.stderr
+        assert asked.stdout == "one.whl\n", asked.stderr
+        assert "Read-only file system" in asked.stderr
     finally:
         down = subprocess.run([*words, "down", "gpu07"], cwd=ROOT, capture_output=True, text=True)
     assert (down.stdout, down.returncode) == ("stopped gpu07\n", 0), down.stderr
