@@ -1,0 +1,90 @@
+"""What nvidia-smi's failures mean: its words first, its exit status where the words say nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from firstlight.hosts.finding import Finding, Severity
+
+_REBOOT = "reboot the host; if it comes back, reseat or replace the card"
+
+# (words in the output, severity, what, fix); the first that fits is told.
+_WORDS: tuple[tuple[str, Severity, str, str], ...] = (
+    (
+        r"couldn't communicate with the NVIDIA driver",
+        "error",
+        "nvidia-smi cannot talk to the driver: its module is not loaded",
+        "`sudo modprobe nvidia`; where that fails the module was not built for this kernel: "
+        "`dkms status`, install the kernel's headers, build it",
+    ),
+    (
+        r"No devices were found",
+        "error",
+        "the driver is loaded but finds no GPU",
+        "Blackwell needs the open kernel modules, and Above-4G decoding in the BIOS; "
+        "`sudo dmesg | grep NVRM` says which is missing",
+    ),
+    (
+        r"couldn't find (?:the )?\S*(?:libnvidia-ml|NVML)|NVML Shared Library Not Found",
+        "error",
+        "nvidia-smi is there without the driver's library libnvidia-ml",
+        "install the driver's libraries (libnvidia-compute or nvidia-driver-cuda-libs), "
+        "of the version that is loaded",
+    ),
+    (
+        r"Insufficient Permissions",
+        "error",
+        "this user may not use the GPUs",
+        "add the user to the group that owns /dev/nvidia* (video or render) and log in again",
+    ),
+    (
+        r"GPU is lost|fallen off the bus",
+        "error",
+        "a GPU has fallen off the bus",
+        _REBOOT,
+    ),
+    (
+        r"GPU requires reset|GPU Reset Required",
+        "error",
+        "a GPU must be reset before it works again",
+        "stop what uses it and run `sudo nvidia-smi --gpu-reset`, or reboot",
+    ),
+    (
+        r"Unable to determine the device handle",
+        "error",
+        "a GPU does not answer the driver",
+        _REBOOT,
+    ),
+)
+_STATUS: dict[int, tuple[str, str]] = {
+    4: ("nvidia-smi was refused: no permission", "ask for access to /dev/nvidia*"),
+    6: ("nvidia-smi found no GPU", "`sudo dmesg | grep NVRM` says why"),
+    8: ("a GPU lacks power", "plug in its external power cables"),
+    9: ("the NVIDIA driver is not loaded", "`sudo modprobe nvidia`"),
+    10: ("the kernel has trouble with a GPU's interrupts", "`sudo dmesg | grep NVRM` says more"),
+    12: ("the driver's library libnvidia-ml is missing", "install the driver's libraries"),
+    14: ("a GPU's InfoROM is damaged", "see the maker's support; the card may still work"),
+    15: ("a GPU has fallen off the bus", _REBOOT),
+    124: (
+        "nvidia-smi gave no answer in time; the driver hangs",
+        "`sudo dmesg | grep -E 'NVRM|Xid'` says why; mostly only a reboot helps",
+    ),
+}
+
+
+def troubles(text: str, rc: int) -> Iterator[Finding]:
+    """What is wrong according to nvidia-smi: its output (any stream) and its exit status.
+
+    A version mismatch (status 18) is not among them: that is told by all parts of the driver.
+    """
+    for pattern, severity, what, fix in _WORDS:
+        if re.search(pattern, text, re.IGNORECASE):
+            yield Finding(severity, what, fix)
+            return
+    if rc in _STATUS:
+        what, fix = _STATUS[rc]
+        yield Finding("error", what, fix)
+    elif rc != 0:
+        last = (text.strip().splitlines() or ["no output"])[-1][:200]
+        yield Finding("error", f"nvidia-smi ended with status {rc}: {last}", "run it by hand")
