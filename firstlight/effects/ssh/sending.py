@@ -1,0 +1,185 @@
+"""Files to the host: only what it lacks, several at once, resumed, checked, then renamed."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from firstlight.core.command import Script
+from firstlight.core.errors import HostError
+from firstlight.core.plan import ShipFile
+from firstlight.core.words import size
+from firstlight.effects.catalog import program
+from firstlight.effects.shell import Progress, Result
+
+Run = Callable[[Script, float, Iterable[bytes] | None], Result]
+"""Runs a script with a time limit in seconds, and perhaps bytes for it to read."""
+
+_STREAMS = 4
+_CHUNK = 1 << 18
+_CANNOT_WRITE, _CUT, _NOT_OURS, _WRONG = 73, 74, 75, 76
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """A file that the host lacks; `come` bytes of it have arrived before."""
+
+    file: ShipFile
+    bytes: int
+    come: int
+    filesystem: str
+    free: int
+
+
+@dataclass
+class _Meter:
+    """How far all files together are; says so once a second."""
+
+    total: int
+    files: int
+    tell: Progress
+    sent: int = 0
+    done: int = 0
+    stopped: threading.Event = field(default_factory=threading.Event)
+    _start: float = field(default_factory=time.monotonic)
+    _told: float = field(default_factory=time.monotonic)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self.sent += count
+            if time.monotonic() - self._told >= 1:
+                self._say()
+
+    def finish(self) -> None:
+        with self._lock:
+            self.done += 1
+            if self.done == self.files:
+                self._say()
+
+    def _say(self) -> None:
+        self._told = time.monotonic()
+        rate = self.sent / max(self._told - self._start, 0.001)
+        far = f"{size(self.sent)} of {size(self.total)}, {size(rate)}/s"
+        self.tell(f"sending: {self.done} of {self.files} files, {far}")
+
+
+def send(run: Run, files: Sequence[ShipFile], progress: Progress, where: str) -> None:
+    """Put every file in place; raises HostError before sending when the host has no room."""
+    once = list({file.target: file for file in files}.values())
+    missing = _ask(run, once, where)
+    _check_room(missing, where)
+    meter = _Meter(sum(m.bytes - m.come for m in missing), len(missing), progress)
+    pool = ThreadPoolExecutor(_STREAMS)
+    try:
+        for done in [pool.submit(_deliver, run, m, meter, where) for m in missing]:
+            done.result()
+    finally:
+        meter.stopped.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ask(run: Run, files: Sequence[ShipFile], where: str) -> list[_Missing]:
+    text = program("missing.sh")
+    targets = tuple(str(file.target) for file in files)
+    result = run(Script(text, targets), 120, None)
+    lines = result.text.splitlines()
+    if not result.ok or lines[-1:] != ["end"]:
+        what = f"cannot make the folders for our files: {_last(result)}"
+        raise HostError(what, where=where, remedy="see who owns them and whether they are writable")
+    return [_missing(files, line.split(), where) for line in lines[:-1]]
+
+
+def _missing(files: Sequence[ShipFile], words: list[str], where: str) -> _Missing:
+    _, number, come, filesystem, blocks, block = words
+    file = files[int(number)]
+    try:
+        length = file.source.stat().st_size
+    except OSError as error:
+        what = f"cannot read {file.source} on this machine: {error.strerror}"
+        raise HostError(what, where=where, remedy="run the command again to get it anew") from None
+    already = int(come) if int(come) <= length else 0
+    return _Missing(file, length, already, filesystem, int(blocks) * int(block))
+
+
+def _check_room(missing: Sequence[_Missing], where: str) -> None:
+    disks = defaultdict(list)
+    for one in missing:
+        disks[one.filesystem].append(one)
+    for ones in disks.values():
+        needed = sum(one.bytes - one.come for one in ones)
+        if needed > ones[0].free:
+            folder = ones[0].file.target.parent
+            what = f"no room in {folder}: {size(needed)} needed, {size(ones[0].free)} free"
+            raise HostError(what, where=where, remedy=_MAKE_ROOM)
+
+
+_MAKE_ROOM = "free some space there, or set another `root` for this host in the inventory"
+
+
+def _deliver(run: Run, missing: _Missing, meter: _Meter, where: str) -> None:
+    result = _transfer(run, missing, missing.come, meter)
+    if result.rc in (_NOT_OURS, _WRONG) and missing.come:
+        # What was there is another's, still being written, or damaged: start afresh.
+        meter.add(-missing.bytes)
+        result = _transfer(run, missing, 0, meter)
+    if not result.ok:
+        raise _failure(result, missing, where)
+    meter.finish()
+
+
+def _transfer(run: Run, missing: _Missing, offset: int, meter: _Meter) -> Result:
+    file = missing.file
+    args = (str(file.target), file.sha256, str(missing.bytes), str(offset))
+    script = Script(program("receive.sh"), args)
+    # The limit is for what follows the last byte: the host reads the file again to check it.
+    limit = 60 + missing.bytes / 20e6
+    return run(script, limit, _pieces(file.source, offset, meter))
+
+
+def _pieces(source: Path, offset: int, meter: _Meter) -> Iterator[bytes]:
+    with source.open("rb") as stream:
+        stream.seek(offset)
+        # After a Ctrl-C or another file's failure what has come is kept, to go on from later.
+        while not meter.stopped.is_set() and (piece := stream.read(_CHUNK)):
+            yield piece
+            meter.add(len(piece))
+
+
+def _failure(result: Result, missing: _Missing, where: str) -> HostError:
+    file = missing.file
+    match result.rc:
+        case rc if rc == _WRONG:
+            return _wrong(result.text.strip(), file, where)
+        case rc if rc == _NOT_OURS:
+            what, remedy = f"somebody else is sending {file.target} too", "wait for it to finish"
+        case rc if rc == _CUT:
+            what, remedy = f"{file.target} arrived cut short", "run the command again to go on"
+        case _:
+            need = size(missing.bytes - missing.come)
+            free = size(missing.free)
+            what = f"cannot write {file.target}: {_last(result)} ({need} needed, {free} were free)"
+            remedy = _MAKE_ROOM
+    return HostError(what, where=where, remedy=remedy)
+
+
+def _wrong(found: str, file: ShipFile, where: str) -> HostError:
+    with file.source.open("rb") as stream:
+        ours = hashlib.file_digest(stream, "sha256").hexdigest()
+    if ours == file.sha256:
+        what, remedy = f"{file.target} was damaged on its way (sha256 {found})", "run again"
+    else:
+        what = f"{file.source} has sha256 {ours}, expected {file.sha256}"
+        remedy = "the file changed or is damaged; delete it and run the command again"
+    return HostError(what, where=where, remedy=remedy)
+
+
+def _last(result: Result) -> str:
+    lines = result.error_text.strip().splitlines()
+    return lines[-1] if lines else f"exit status {result.rc}"
