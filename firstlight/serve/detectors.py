@@ -1,0 +1,154 @@
+"""The detectors room: faults that a text shows by itself, whatever was asked.
+
+Tuned so that a sound text is almost never called broken: a finding fails a server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault of a text; `evidence` is the piece that shows it."""
+
+    kind: str
+    evidence: str
+
+
+def findings(text: str) -> tuple[Finding, ...]:
+    """Every fault found, in the order of the checks; an empty text has that fault alone."""
+    if not text.strip():
+        return (Finding("empty", repr(text[:20])),)
+    found = (detector(text) for detector in _DETECTORS)
+    return tuple(finding for finding in found if finding)
+
+
+def one_character(text: str) -> Finding | None:
+    """A long run of one character, or a text made of nothing else.
+
+    Rules and borders of tables and drawings run long in sound texts, so they may run longer.
+    """
+    for run in _RUN.finditer(text):
+        char, length = run[1], len(run[0])
+        limit = 160 if char in _RULING else 10 if char in _SUSPECT else 24
+        if char == "#" and not text[run.end() :].strip() and not _begins_line(text, run.start()):
+            limit = 10
+        alone = length >= 6 and length >= 0.9 * len(text.strip())
+        if length >= limit or alone:
+            return Finding("one character", f"{char!r} {length} times in a row")
+    return None
+
+
+def tail_loop(text: str) -> Finding | None:
+    """A text that ends in one piece said again and again.
+
+    The shortest period whose repetitions reach back far enough, found by Z-values of the
+    reversed tail: z[p] + p characters at the end have period p.
+    """
+    tail = _squeezed(text)[-_TAIL:]
+    for period, match in enumerate(_z_values(tail[::-1])):
+        if not period:
+            continue
+        covered = match + period
+        needed = 3.0 if period >= 80 else 4.0 if period >= 20 else 6.0
+        if covered >= max(80, needed * period) and _has_words(tail[-period:]):
+            unit = tail[-period:].strip()[:60]
+            return Finding("loop", f"{unit!r} {covered // period} times at the end")
+    return None
+
+
+def repeated_phrases(text: str) -> Finding | None:
+    """A stretch of 80 words of which most three-word pieces were said before in the stretch."""
+    words = _WORD.findall(text.lower())
+    for start in range(0, max(1, len(words) - _STRETCH + 1), _STRETCH // 2):
+        stretch = words[start : start + _STRETCH]
+        if len(stretch) < _STRETCH // 2 or sum(map(str.isdigit, stretch)) > len(stretch) / 3:
+            continue
+        threes = list(zip(stretch, stretch[1:], stretch[2:], strict=False))
+        share = 1 - len(set(threes)) / len(threes)
+        if share > 0.7:
+            phrase, count = Counter(threes).most_common(1)[0]
+            return Finding("loop", f"{' '.join(phrase)!r} {count} times in {len(stretch)} words")
+    return None
+
+
+def stuttering_word(text: str) -> Finding | None:
+    """One word many times in a row."""
+    words = _WORD.findall(text.lower())
+    run = 1
+    for before, word in pairwise(words):
+        run = run + 1 if before == word and not word.isdigit() else 1
+        if run >= 6 and run * len(word) >= 18:
+            return Finding("loop", f"{word!r} {run} times in a row")
+    return None
+
+
+def replacement_characters(text: str) -> Finding | None:
+    """U+FFFD inside a text; one at the very end is a character that the length limit cut."""
+    count = text.rstrip().removesuffix("\ufffd").count("\ufffd")
+    return Finding("replacement characters", f"{count} of U+FFFD") if count else None
+
+
+def special_tokens(text: str) -> Finding | None:
+    """Control tokens of a chat template in the answer; those quoted as code do not count."""
+    bare = _CODE.sub(" ", text)
+    found = _SPECIAL.findall(bare)
+    return Finding("special tokens", " ".join(found[:3])) if found else None
+
+
+_TAIL = 3000
+_STRETCH = 80
+_RUN = re.compile(r"([^\s\u2800])\1{5,}")  # U+2800 is a blank of Braille drawings
+_RULING = frozenset("-=_*~.#|+─━│┃═║┌┐└┘├┤┬┴┼╔╗╚╝╠╣█▓▒░▄▀/\\0123456789")
+# Token 0 of many vocabularies: what a model of NaNs says.
+_SUSPECT = frozenset('!"?')
+_WORD = re.compile(r"[^\W_]+")
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+_SPECIAL = re.compile(
+    r"<\|(?:im_start|im_end|endoftext|end_of_text|begin_of_text|eot_id|start_header_id"
+    r"|end_header_id|system|user|assistant|pad|unk)\|>|<unused\d+>|<0x[0-9A-F]{2}>|\[UNK_BYTE_"
+    r"|(?:\[/?INST\]\s*){2,}|<(?:pad|unk|bos|eos)>|(?:</?s>\s*){2,}"
+)
+_PADDING = re.compile(r"[ \t\u00a0\u2800]{3,}")
+_RULER = re.compile(r"([-=_*~.#|+─━═:] ?)\1{5,}")
+
+_DETECTORS: tuple[Callable[[str], Finding | None], ...] = (
+    one_character,
+    tail_loop,
+    repeated_phrases,
+    stuttering_word,
+    replacement_characters,
+    special_tokens,
+)
+
+
+def _squeezed(text: str) -> str:
+    """Padding and rulers of tables and drawings cut short: they repeat in sound texts too."""
+    return _RULER.sub(r"\1\1", _PADDING.sub("  ", text.rstrip()))
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return not text[text.rfind("\n", 0, at) + 1 : at].strip()
+
+
+def _has_words(unit: str) -> bool:
+    return any(char.isalnum() for char in unit)
+
+
+def _z_values(text: str) -> list[int]:
+    """For each place, how many characters from there on equal the text's beginning; linear."""
+    values = [0] * len(text)
+    left = right = 0
+    for at in range(1, len(text)):
+        length = min(right - at, values[at - left]) if at < right else 0
+        while at + length < len(text) and text[length] == text[at + length]:
+            length += 1
+        values[at] = length
+        if at + length > right:
+            left, right = at, at + length
+    return values

@@ -1,0 +1,127 @@
+"""Which line of a log is the cause of a death, and what a person is told to do."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firstlight.serve.causes import RULES, Cause, Search, look
+from firstlight.serve.serverlog import ServerLog, cause, feed, read
+from tests.serve.logs import CRASH, READY, V0523, V059
+
+
+def kind(text: str) -> str | None:
+    found = cause(read(text))
+    return found.kind if found else None
+
+
+CRASHES = {
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.": "gpu-memory",
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.": "pool-size",
+    "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied.": "gpu-busy",
+    "RuntimeError: CUDA error: no kernel image is available for execution": "no-kernel-image",
+    "ValueError: TllmGenFmhaRunner: Unsupported architecture": "unsupported-architecture",
+    "RuntimeError: No CUDA GPUs are available": "driver",
+    "ValueError: CPU FP8 KV cache requires Intel AMX support.": "kv-dtype",
+    "ValueError: --kv-cache-dtype fp8_e5m2 is not supported on CPU.": "kv-dtype",
+    "ModuleNotFoundError: No module named 'torchvision'": "missing-module",
+    "ImportError: /r/x.so: undefined symbol: _ZN3c10": "missing-symbol",
+    "ImportError: libcudart.so.13: cannot open shared object file": "missing-library",
+    "ValueError: Model architectures ['Foo'] are not supported for now.": "model-unsupported",
+    "RuntimeError: Cannot find any model weights with `/m`": "model-missing",
+    "OSError: [Errno 28] No space left on device": "disk",
+    "safetensors_rust.SafetensorError: Error while deserializing": "weights-damaged",
+    "torch.distributed.DistBackendError: NCCL error in: x.cpp:1": "communication",
+    "KeyError: 'lm_head.weight'": "exception",
+}
+
+
+@pytest.mark.parametrize(("error", "expected"), CRASHES.items(), ids=CRASHES.values())
+def test_the_first_traceback_wins_over_all_that_follows(error: str, expected: str) -> None:
+    text = V0523 + CRASH.format(error=error)
+    found = cause(read(text))
+    assert found is not None
+    assert (found.kind, found.text) == (expected, error)
+    assert text.splitlines()[found.line - 1] == error
+    assert found.advice
+
+
+LINES = {
+    "sglang: error: argument --kv-cache-dtype: invalid choice: 'f16'": "argument",
+    "usage: sglang serve [-h] [--watchdog-timeout WATCHDOG_TIMEOUT]\n"
+    "                    [--killed-address-already-in-use ERROR]\n"
+    "sglang serve: error: unrecognized arguments: --port 1": "argument",
+    "launch_server.py: error: unrecognized arguments: --nope": "argument",
+    "[2026-11-30 08:00:01] ERROR:    [Errno 98] error while attempting to bind on address "
+    "('127.0.0.1', 30000): address already in use": "port",
+    "[10:00:01 TP0] max_total_tokens=9 is larger than the profiled value -56.": "pool-size",
+    "Fatal Python error: Segmentation fault": "crash",
+    "/r/launch.sh: line 7:  4242 Killed                  python -m sglang": "killed",
+    "a.service: A process of this unit has been killed by the OOM killer.": "host-memory",
+    "/r/launch.sh: line 7: /r/venv/bin/python: No such file or directory": "error",
+}
+
+
+@pytest.mark.parametrize(("line", "expected"), LINES.items(), ids=LINES.values())
+def test_a_single_line_tells(line: str, expected: str) -> None:
+    assert kind(f"{line}\n") == expected
+
+
+def test_positive_budgets_and_optional_imports_are_no_cause() -> None:
+    assert kind("max_total_tokens=9 is larger than the profiled value 8. Use it.\n") is None
+    assert kind(V0523) is None
+    assert kind("/x.py:1: UserWarning: CUDA out of memory is what this text says\n") is None
+
+
+def test_an_error_that_the_server_survived_is_no_cause() -> None:
+    benign = "Traceback (most recent call last):\n  File 'x'\nKeyError: 'a'\n"
+    assert kind(f"[10:00:00] ERROR: a cache is cold\n{benign}{V0523}Killed\n") == "killed"
+    crash = CRASH.format(error="KeyError: 'a'")
+    assert kind(crash + READY) is None
+
+
+def test_a_crash_of_another_rank_outlives_the_first_ranks_progress() -> None:
+    crash = CRASH.format(error="torch.OutOfMemoryError: CUDA out of memory.")
+    assert kind(V059 + crash + "[10:00:30 TP0] Capture cuda graph begin.\n") == "gpu-memory"
+
+
+def test_a_kill_is_said_only_when_nothing_else_was() -> None:
+    assert kind(V0523 + "Killed\n") == "killed"
+    assert kind(V0523 + "ERROR: something odd\nKilled\n") == "killed"
+    assert (
+        kind(V0523 + "[10:00:00] ERROR: something odd\nReceived sigquit from a child process\n")
+        == "error"
+    )
+    assert kind(V0523 + "Received sigquit from a child process\n") == "child"
+
+
+def test_an_unknown_failure_shows_its_first_error_line() -> None:
+    found = cause(read("all well\nfrobnicate failed: code 7\nfrobnicate failed: code 8\n"))
+    assert found == Cause(
+        "error",
+        2,
+        "frobnicate failed: code 7",
+        "no known failure; the log around this line says more",
+    )
+
+
+def test_evidence_is_kept_short() -> None:
+    found = cause(read("ERROR " + "x" * 5000 + "\n"))
+    assert found is not None and len(found.text) == 400
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.kind)
+def test_advice_can_be_filled_from_its_pattern(rule: object) -> None:
+    from firstlight.serve.causes import Rule
+
+    assert isinstance(rule, Rule)
+    assert rule.advice.format(*["x"] * rule.pattern.groups)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(), max_size=8))
+def test_any_lines_are_survived(lines: list[str]) -> None:
+    search = Search()
+    for number, line in enumerate(lines, 1):
+        search = look(search, number, line)
+    assert search.best is None or search.best.text
+    feed(ServerLog(), "\n".join(lines))

@@ -1,0 +1,138 @@
+"""Verdicts on a starting server: waiting, ready, stalled, dead, and why."""
+
+import pytest
+
+from firstlight.serve.readiness import (
+    GpuUse,
+    Limits,
+    Moment,
+    Process,
+    gpu_full,
+    judge,
+    phase_text,
+    port_taken,
+)
+from firstlight.serve.serverlog import ServerLog, feed, read
+from tests.serve.logs import CRASH, READY, V0523, V059
+
+UP = Process("running")
+LIMITS = Limits(start_s=600, stall_s=120)
+
+
+def test_only_the_health_check_makes_ready() -> None:
+    log = read(V0523 + READY)
+    assert judge(Moment(log, UP, (0, 503), 30, 1), LIMITS).state == "waiting"
+    ready = judge(Moment(log, UP, (0, 503, 200), 31.04, 1), LIMITS)
+    assert (ready.state, ready.text) == ("ready", "ready after 31.0 s")
+    assert judge(Moment(log, UP, (200, 503), 32, 1), LIMITS).state == "waiting"
+
+
+def test_another_servers_health_does_not_hide_a_death() -> None:
+    log = read(
+        "[10:00:00] ERROR: [Errno 98] error while attempting to bind: address already in use"
+    )
+    verdict = judge(Moment(log, Process("failed", 1), (200,), 40, 0), LIMITS)
+    assert (verdict.state, verdict.kind) == ("failed", "port taken")
+    assert verdict.line == 1 and "service" not in verdict.evidence
+
+
+def test_waiting_shows_phase_steps_time_and_the_last_words() -> None:
+    log = feed(read(V059), "\rCapturing batches:  66%|## | 2/3 [00:01<00:00, 1.9it/s]")
+    text = phase_text(Moment(log, UP, (), 83, 1))
+    assert text.startswith("graph capture 2/3, 1 min 23 s | Capturing batches")
+    assert len(phase_text(Moment(read("x" * 900), UP), width=60)) == 60
+    assert phase_text(Moment(ServerLog(), UP)) == "starting, 0.0 s"
+    waiting = phase_text(Moment(read(V0523 + READY), UP))
+    assert waiting.startswith("waiting for the health check")
+
+
+@pytest.mark.parametrize(
+    ("text", "phase", "remedy"),
+    [
+        ("hello\n", "starting", "driver"),
+        ("Load weight begin.\n", "loading weights", "disk"),
+        (V059, "graph capture", "CUDA graphs off"),
+        (V0523, "warm-up", "first batch"),
+        (V0523 + READY, "waiting for the health check", "health check does not"),
+    ],
+)
+def test_a_stall_names_its_phase_and_a_remedy_for_it(text: str, phase: str, remedy: str) -> None:
+    verdict = judge(Moment(read(text), UP, (503,), 300, 121), LIMITS)
+    assert (verdict.state, verdict.kind) == ("failed", "stalled")
+    assert phase in verdict.text and "2 min 01 s" in verdict.text
+    assert remedy in verdict.remedy
+
+
+def test_a_log_that_moves_for_too_long_is_late_not_stalled() -> None:
+    verdict = judge(Moment(read(V059), UP, (), 601, 1), LIMITS)
+    assert (verdict.state, verdict.kind) == ("failed", "timeout")
+    assert "not ready within 10 min 00 s" in verdict.text
+
+
+def test_a_death_gives_the_logs_cause() -> None:
+    log = read(V0523 + CRASH.format(error="ModuleNotFoundError: No module named 'gguf'"))
+    verdict = judge(Moment(log, Process("exited", -9), (0,), 12, 0), LIMITS)
+    assert (verdict.state, verdict.kind) == ("failed", "died")
+    assert verdict.evidence == "ModuleNotFoundError: No module named 'gguf'"
+    assert "missing-module" in verdict.text and "lock" in verdict.remedy
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory.",
+        "RuntimeError: The memory capacity is unbalanced. Some GPUs may be occupied.",
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    ],
+)
+def test_a_full_gpu_is_told_from_other_deaths(line: str) -> None:
+    log = read(V0523 + CRASH.format(error=line))
+    assert judge(Moment(log, Process("failed", 1)), LIMITS).kind == "gpu full"
+
+
+@pytest.mark.parametrize(
+    ("rc", "said"),
+    [
+        (-9, "killed without a word"),
+        (137, "killed without a word"),
+        (-11, "SIGSEGV"),
+        (132, "SIGILL"),
+        (3, "exit status 3"),
+        (None, "no reason given"),
+    ],
+)
+def test_a_silent_death_is_read_from_the_exit_status(rc: int | None, said: str) -> None:
+    verdict = judge(Moment(read(V059), Process("exited", rc), (), 50), LIMITS)
+    assert said in verdict.text and "while capturing graphs" in verdict.text
+    assert verdict.remedy and verdict.evidence
+
+
+def test_a_restart_is_a_death() -> None:
+    verdict = judge(Moment(read(V0523), Process("restarting"), (200,)), LIMITS)
+    assert (verdict.state, verdict.kind) == ("failed", "died")
+    assert "started again" in verdict.text
+
+
+def test_the_last_words_of_a_dying_server_are_waited_for() -> None:
+    log = feed(ServerLog(), CRASH.format(error="KeyError: 'x'").partition("KeyError")[0])
+    assert judge(Moment(log, UP, (), 5, 0.5), LIMITS).state == "waiting"
+    whole = read(CRASH.format(error="KeyError: 'x'"))
+    verdict = judge(Moment(whole, UP, (), 8, 3), LIMITS)
+    assert (verdict.kind, verdict.evidence) == ("died", "KeyError: 'x'")
+
+
+def test_a_port_is_checked_before_the_launch() -> None:
+    assert port_taken(30000, None) is None
+    taken = port_taken(30000, "python3 (pid 77)")
+    assert taken is not None
+    assert (taken.kind, taken.text) == ("port taken", "port 30000 is taken by python3 (pid 77)")
+    unseen = port_taken(30000, "")
+    assert unseen is not None and "may not see" in unseen.text
+
+
+def test_gpus_are_checked_before_the_launch() -> None:
+    free, full = GpuUse(0, 96.0, 95.0), GpuUse(1, 96.0, 10.0, ("python (pid 5)", "Xorg (pid 6)"))
+    assert gpu_full([free], 0.9) is None
+    verdict = gpu_full([free, full], 0.9)
+    assert verdict is not None and verdict.kind == "gpu full"
+    assert verdict.text == ("GPU 1 has 10.0 of 96.0 GiB free, held by python (pid 5), Xorg (pid 6)")
