@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# Runs on a host: a model server where systemd does not look after it.
+#
+#   serve.sh start FOLDER RESTART STOP_S PAUSE_S LOG_BYTES    prints started | running
+#   serve.sh stop FOLDER STOP_S
+#   serve.sh state FOLDER                                     prints Name=value lines
+#   serve.sh run|pump ...                                     the supervisor and its log writer
+#
+# FOLDER is a deployment: launch.sh becomes the server. RESTART is no or on-failure: after a crash
+# it starts again in PAUSE_S seconds, then twice that, and so on; at most 5 times in 10 minutes.
+# The files beside launch.sh:
+#   log, log.1     what the server says; past LOG_BYTES the log becomes log.1 and a new one begins
+#   begin          "file:byte" of the log where the last start began
+#   pid, server    the supervisor and the server, as "pid ticks boot"
+#   stop           there while somebody wants it stopped       restarts   how often it crashed
+#   exit           "status stopped", "status ended" or "status gave-up", when all is over
+# shellcheck source=processes.sh
+source "${0%/*}/processes.sh"
+
+MOST_RESTARTS=5 WINDOW_S=600
+NO_USE=78 # EX_CONFIG, from launch.sh: the next start would fail as this one did
+
+start() {
+  local folder mask try
+  folder=$(cd -P -- "$1" && pwd) || exit 1
+  mask=$(umask)
+  umask 077
+  exec 9>>"$folder/.start"
+  flock -w 120 9 || die "another start or stop of $folder does not come to its end"
+  alive "$folder/pid" && { echo running && return; }
+  end_tree "$folder" "$3" || die "cannot end what is left of an earlier server in $folder"
+  rm -f -- "$folder"/{pid,server,exit,stop,restarts,cgroup}
+  stat -c '%i.%W:%s' -- "$folder/log" >"$folder/begin" 2>/dev/null
+  detach "firstlight-server-$$-$RANDOM" bash "$0" run "$folder" "$mask" "${@:2}"
+  for ((try = 0; try < 200; try++)); do
+    [[ -s $folder/pid ]] && { echo started && return; }
+    sleep 0.05
+  done
+  die "the supervisor of $folder did not start"
+}
+
+stop() {
+  local folder give_up
+  folder=$(cd -P -- "$1" && pwd) || exit 1
+  exec 9>>"$folder/.start"
+  flock -w 120 9 || die "another start or stop of $folder does not come to its end"
+  if alive "$folder/pid"; then
+    echo stop >"$folder/stop"
+    for ((give_up = SECONDS + $2 + 15; SECONDS < give_up; )); do
+      alive "$folder/pid" || break
+      kill -TERM "$(cut -d' ' -f1 "$folder/pid")" || break
+      sleep 0.2
+    done
+    alive "$folder/pid" && kill -KILL "$(cut -d' ' -f1 "$folder/pid")"
+  fi
+  end_tree "$folder" "$2" 9>&- || die "some processes of $folder could not be ended"
+  [[ ! -e $folder/pid || -s $folder/exit ]] || echo '143 stopped' | put "$folder/exit"
+}
+
+# The exit file is read before the supervisor is called lost: it is the last thing that it writes.
+state() {
+  local folder pid='' rc='' word='' boot='' restarts=0
+  folder=$(cd -P -- "$1" && pwd) || exit 1
+  [[ -s $folder/restarts ]] && restarts=$(<"$folder/restarts")
+  if alive "$folder/server"; then read -r pid _ <"$folder/server"; fi
+  if alive "$folder/pid"; then
+    word=restarting
+    [[ -z $pid ]] || word=running
+    [[ ! -s $folder/stop ]] || word=stopping
+  elif { read -r rc word <"$folder/exit"; } 2>/dev/null; then
+    :
+  elif { read -r _ _ boot _ <"$folder/pid"; } 2>/dev/null; then
+    word=lost
+    [[ $boot == "$BOOT" ]] || word=rebooted
+  fi
+  printf '%s\n' "State=${word:-missing}" "MainPID=$pid" "ExitStatus=$rc" "Restarts=$restarts"
+}
+
+# The supervisor. HUP is ignored, also by the server, as with nohup.
+run() {
+  local folder=$1 mask=$2 restart=$3 stop_s=$4 pause=$5 log_bytes=$6
+  local rc=143 how=ended ending='' crashes=() writer parent session ticks
+  cd -- "$folder" || exit 1
+  # In a session of its own, the log writer is none of those that end with the server.
+  exec > >(exec setsid bash "$0" pump "$folder" "$log_bytes") 2>&1
+  writer=$!
+  trap '' HUP
+  trap 'ending=yes' TERM INT
+  record_backend
+  stamp "$writer"
+  while serve && try_again; do :; done
+  [[ -z $ending ]] || how=stopped
+  # Its last words are in the log before the end is told.
+  exec >/dev/null 2>&1
+  for ((give_up = SECONDS + 5; SECONDS < give_up; )); do look_at "$writer" || break; sleep 0.05; done
+  printf '%s %s\n' "$rc" "$how" | put exit
+}
+
+# Runs the server to its end; nothing of it is left then. Job control gives it the signal
+# dispositions of a foreground program.
+serve() {
+  local child give_up
+  set -m
+  (
+    umask "$mask"
+    export FIRSTLIGHT_JOB="$folder"
+    exec bash "$folder/launch.sh"
+  ) </dev/null &
+  child=$!
+  set +m
+  look_at "$child" && printf '%s %s %s\n' "$child" "$ticks" "$BOOT" | put server
+  [[ -n $ending ]] || wait "$child"
+  rc=$?
+  if [[ -n $ending ]]; then
+    note "asked to stop"
+    kill -TERM "$child" 2>/dev/null
+    for ((give_up = SECONDS + stop_s + 1; SECONDS < give_up; )); do
+      look_at "$child" || break
+      sleep 0.1
+    done
+    look_at "$child" && ((parent == $$)) && kill -KILL "$child" &&
+      note "the server did not stop within $stop_s s; killed"
+    wait "$child"
+    rc=$?
+  fi
+  end_tree "$folder" 0 || note "some processes of the server could not be ended"
+}
+
+# True when the server should start again, after a pause.
+try_again() {
+  local recent=() crash
+  [[ -z $ending && $restart == on-failure && $rc != 0 && $rc != "$NO_USE" ]] || return
+  for crash in "${crashes[@]}"; do
+    ((SECONDS - crash >= WINDOW_S)) || recent+=("$crash")
+  done
+  if ((${#recent[@]} >= MOST_RESTARTS)); then
+    note "the server ended with status $rc, after $MOST_RESTARTS restarts in $WINDOW_S s; giving up"
+    how=gave-up
+    return 1
+  fi
+  crashes=("${recent[@]}" "$SECONDS")
+  printf '%s\n' "$(($(cat restarts 2>/dev/null || echo 0) + 1))" | put restarts
+  note "the server ended with status $rc; starting it again in $((pause << ${#recent[@]})) s"
+  sleep "$((pause << ${#recent[@]}))" &
+  wait $!
+  [[ -z $ending ]]
+}
+
+# Writes standard input to the log, as it comes, and begins a new file past so many bytes. Signals
+# do not end it: the server's last words come after them. When the disk is full it drops what it
+# reads, for a server must not stand still because of its log.
+pump() {
+  local before after
+  trap '' HUP TERM INT
+  cd -- "$1" || exit 1
+  while :; do
+    before=$(stat -c %s log 2>/dev/null || echo 0)
+    if ((before >= $2)); then
+      mv -f log log.1
+      before=0
+    fi
+    if dd bs=64K count=$(($2 - before)) iflag=count_bytes status=none >>log 2>/dev/null; then
+      after=$(stat -c %s log 2>/dev/null || echo 0)
+      ((after != before)) || return 0
+    else
+      (($(head -c 65536 | wc -c))) || return 0
+    fi
+  done
+}
+
+case ${1:-} in
+  start | stop | state | run | pump) "$@" ;;
+  *) die "unknown word '${1:-}'" ;;
+esac
