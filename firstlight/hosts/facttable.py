@@ -72,7 +72,9 @@ def _machine(facts: Facts) -> Iterator[Row]:
     limit = memory.limit_bytes and f"limited to {size(memory.limit_bytes)}"
     free = memory.available_bytes is not None and f"{size(memory.available_bytes)} available"
     yield "memory", _join((_size(memory.total_bytes), free or None, limit))
-    yield "root", _disk(facts.disk_root)
+    root = facts.disk_root
+    near = root.near != root.path and f"not there yet, would be made in {root.near}"
+    yield "root", _join((root.path or "unknown", near, _disk(root)))
     yield "/tmp", _disk(facts.disk_tmp)
 
 
@@ -85,10 +87,8 @@ def _size(count: int | None) -> str:
 
 
 def _disk(disk: Disk) -> str:
-    path = str(disk.path or "unknown")
-    near = None if disk.near == disk.path else f"not there yet, would be made in {disk.near}"
-    flags = ("noexec" if disk.noexec else None, "not writable" if disk.writable is False else None)
-    return _join((path, near, f"{_size(disk.free_bytes)} free", disk.type, *flags))
+    flags = (disk.noexec and "noexec", disk.writable is False and "not writable")
+    return _join((f"{_size(disk.free_bytes)} free", disk.type, *flags))
 
 
 def _cards(gpus: Iterable[Gpu]) -> Iterator[str]:
@@ -135,9 +135,10 @@ def _links(facts: Facts) -> Iterator[Row]:
 
 def _account(facts: Facts) -> Iterator[Row]:
     user, systemd, sudo = facts.user, facts.systemd, facts.sudo
+    groups = user.groups and f"in {' '.join(user.groups)}"
     shell = user.shell and f"shell {user.shell}"
     uid = None if user.uid is None else f"uid {user.uid}"
-    yield "user", _join((user.name or "unknown", uid, shell, _join(user.groups, " ")))
+    yield "user", _join((user.name or "unknown", uid, shell, groups))
     linger = {True: "lingers", False: "does not linger", None: None}[systemd.linger]
     manager = f"user manager {systemd.user_manager or 'not reachable'}"
     if systemd.is_init:

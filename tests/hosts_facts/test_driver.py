@@ -1,0 +1,218 @@
+"""The driver's parts and troubles, on recorded answers of real machines and on made ones."""
+
+from pathlib import Path
+
+import pytest
+
+from firstlight.hosts import driver
+from firstlight.hosts.driver import Driver, Xid, read_cuda, read_driver, read_kernel_side
+from firstlight.hosts.drivertrouble import troubles
+from tests.hosts_facts.wire import answers
+
+NVRM = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build\nGCC version: 9.9"
+)
+DISK = "filename: /x/nvidia.ko\nversion:        {}\nlicense:        Dual MIT/GPL"
+
+
+@pytest.fixture
+def data(shared: Path) -> Path:
+    return shared / "data/host-facts"
+
+
+def healthy(version: str = "595.58.03", **changed: str) -> Driver:
+    parts = {
+        "driver__loaded": NVRM.format(version),
+        "driver__on_disk": DISK.format(version),
+        "driver__nvml": f"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{version}",
+        "driver__libcuda": f"/usr/lib/x86_64-linux-gnu/libcuda.so.{version}",
+        "smi": "index, name\n0, A",
+        "smi__rc": "0",
+        "smi__version": "CUDA Version : 13.2",
+    }
+    return read_driver(answers(**{**parts, **changed}), 1)
+
+
+@pytest.mark.parametrize(
+    ("file", "version", "flavour"),
+    [
+        ("gb10_proc_driver_nvidia_version.txt", "580.126.09", "open"),
+        ("proc_driver_nvidia_version_proprietary.txt", "515.76", "proprietary"),
+    ],
+)
+def test_recorded_loaded_module(data: Path, file: str, version: str, flavour: str) -> None:
+    assert driver.read_loaded((data / file).read_text()) == (version, flavour)
+
+
+def test_recorded_module_on_disk(data: Path) -> None:
+    text = (data / "modinfo_nvidia_open_580.82.09.txt").read_text()
+    found = read_driver(answers(driver__on_disk=text), 0)
+    assert (found.on_disk, found.flavour) == ("580.82.09", "open")
+    assert found.consistent is None
+
+
+@pytest.mark.parametrize(
+    ("file", "kernel_side", "cuda"),
+    [
+        ("h200mig_590.48.01_smi-version.txt", "590.48.01", (13, 1)),
+        ("l40s_595.80_smi-version.txt", "595.80", (13, 2)),
+        ("rtx2080s_610.57.04_smi-version.txt", "610.57.04", (13, 3)),
+        ("rtx4080s_fedora44_595.71.05_smi-version.txt", "595.71.05", (13, 2)),
+        ("rtxpro6000x8_smi-q_first2.txt", "595.58.03", (13, 2)),
+        ("gb10_smi_table.txt", "580.126.09", (13, 0)),
+        ("rtx5090_rtx4090_mixed_smi_table.txt", "580.82.09", (13, 0)),
+    ],
+)
+def test_recorded_versions_of_every_form(
+    data: Path, file: str, kernel_side: str, cuda: tuple[int, int]
+) -> None:
+    text = (data / file).read_text()
+    assert (read_kernel_side(text), read_cuda(text)) == (kernel_side, cuda)
+
+
+def test_no_cuda_version_is_none() -> None:
+    assert read_cuda("CUDA Version        : N/A") is None
+    assert read_cuda('CUDA version : Deprecated, see "CUDA UMD version" instead') is None
+
+
+@pytest.mark.parametrize(
+    ("file", "library"),
+    [("nvml_mismatch_rc18.txt", "550.144"), ("nvml_mismatch_570.txt", "570.124")],
+)
+def test_recorded_mismatch_is_a_problem_with_a_way_out(data: Path, file: str, library: str) -> None:
+    text = (data / file).read_text()
+    found = read_driver(
+        answers(
+            smi=text,
+            smi__rc="18",
+            driver__loaded=NVRM.format("550.120"),
+            driver__on_disk=DISK.format("550.144.03"),
+        ),
+        0,
+    )
+    assert found.consistent is False and found.library == library
+    (problem,) = found.problems
+    assert problem.severity == "error"
+    for version in ("550.120", "550.144.03", library):
+        assert version in problem.what
+    assert "reboot" in problem.fix and "rmmod" in problem.fix
+
+
+def test_recorded_mismatch_is_known_by_its_words_alone(data: Path) -> None:
+    text = (data / "nvml_mismatch_rc18.txt").read_text()
+    assert read_driver(answers(smi=text), 0).consistent is False
+
+
+@pytest.mark.parametrize(
+    ("file", "rc", "what", "fix"),
+    [
+        ("smi_cannot_communicate.txt", 9, "module is not loaded", "modprobe"),
+        ("smi_no_devices.txt", 6, "finds no GPU", "open kernel modules"),
+        ("smi_no_devices.txt", 0, "finds no GPU", "Above-4G"),
+    ],
+)
+def test_recorded_failures_of_nvidia_smi(
+    data: Path, file: str, rc: int, what: str, fix: str
+) -> None:
+    (found,) = troubles((data / file).read_text(), rc)
+    assert what in found.what and fix in found.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "rc", "what"),
+    [
+        ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", 12, "libnvidia-ml"),
+        ("", 124, "no answer in time"),
+        ("", 15, "fallen off the bus"),
+        ("Failed to initialize NVML: Insufficient Permissions", 4, "may not use"),
+        ("Failed to initialize NVML: Unknown Error", 255, "status 255: Failed to initialize"),
+        ("", 77, "status 77: no output"),
+        ("Unable to determine the device handle for GPU0: GPU is lost.  Reboot", 15, "fallen off"),
+        ("0, A, [GPU requires reset]", 0, "must be reset"),
+    ],
+)
+def test_other_failures(text: str, rc: int, what: str) -> None:
+    (found,) = troubles(text, rc)
+    assert what in found.what and found.fix
+
+
+def test_a_good_answer_is_no_trouble() -> None:
+    assert list(troubles("index, name\n0, NVIDIA H200", 0)) == []
+
+
+def test_parts_that_agree() -> None:
+    found = healthy()
+    assert found.consistent is True and found.problems == ()
+    assert (found.flavour, found.cuda) == ("open", (13, 2))
+
+
+def test_a_new_module_on_disk_wants_a_reboot() -> None:
+    found = healthy(driver__on_disk=DISK.format("610.43.02"))
+    assert found.consistent is False
+    (problem,) = found.problems
+    assert "loaded 595.58.03, on disk 610.43.02" in problem.what and "reboot" in problem.fix
+
+
+def test_the_last_part_of_a_version_counts() -> None:
+    assert healthy("570.124.04", driver__loaded=NVRM.format("570.124.06")).consistent is False
+
+
+def test_foreign_libraries_are_told_from_a_pending_reboot() -> None:
+    found = healthy(driver__libcuda="/usr/local/cuda/compat/libcuda.so.610.43.02")
+    (problem,) = found.problems
+    assert "libraries are not those of 595.58.03" in problem.fix and "reboot" not in problem.fix
+
+
+def test_a_library_without_a_version_in_its_name_says_nothing() -> None:
+    found = healthy(driver__libcuda="/usr/lib/wsl/lib/libcuda.so.1")
+    assert found.libcuda is None and found.consistent is True
+
+
+def test_cards_that_the_driver_does_not_list() -> None:
+    cards = "0000:01:00.0 nvidia\n0000:02:00.0 nvidia\n0000:03:00.0 vfio-pci"
+    (problem,) = healthy(driver__cards=cards).problems
+    assert problem.what == "2 NVIDIA cards on the bus, but the driver lists 1"
+
+
+def test_cards_without_any_driver() -> None:
+    (problem,) = read_driver(answers(driver__cards="0000:01:00.0 \n0000:02:00.0 "), 0).problems
+    assert problem.what == "2 NVIDIA cards on the bus, but no driver"
+
+
+def test_a_driver_without_nvidia_smi() -> None:
+    (problem,) = read_driver(answers(driver__loaded=NVRM.format("595.80")), 0).problems
+    assert "no nvidia-smi" in problem.what
+
+
+def test_a_host_without_gpu_and_driver_has_no_problem() -> None:
+    assert read_driver(answers(), 0) == Driver()
+
+
+def test_recorded_kernel_log_xids(data: Path) -> None:
+    text = (data / "dmesg_xid_gsp.txt").read_text()
+    assert [(x.pci, x.number) for x in driver.read_xids(text)] == [
+        ("0000:01:00", 119),
+        ("0000:01:00", 8),
+        ("0000:01:00", 154),
+    ]
+    assert "Timeout after 45s" in driver.read_xids(text)[0].text
+
+
+def test_recorded_kernel_log_api_mismatch(data: Path) -> None:
+    text = (data / "dmesg_api_mismatch.txt").read_text()
+    assert driver.read_clients(text) == ("470.129.06",)
+    loaded = NVRM.format("470.103.01")
+    (warned, _) = read_driver(answers(driver__log=text, driver__loaded=loaded), 0).problems[::-1]
+    assert "470.129.06" in warned.what and "470.103.01" in warned.what
+
+
+def test_recorded_kernel_log_of_a_sound_host_has_no_fault(data: Path) -> None:
+    text = (data / "rtxpro6000x8_dmesg_nvrm.txt").read_text()
+    assert driver.read_xids(text) == () and driver.read_clients(text) == ()
+
+
+def test_xid_of_a_made_line() -> None:
+    line = "[1.0] NVRM: Xid (PCI:0000:06:00): 79, pid='<unknown>', GPU has fallen off the bus."
+    assert driver.read_xids(line) == (
+        Xid("0000:06:00", 79, "pid='<unknown>', GPU has fallen off the bus."),
+    )

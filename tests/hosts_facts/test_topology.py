@@ -1,0 +1,53 @@
+"""The matrix of links between GPUs, on recorded answers of real machines and on made ones."""
+
+from pathlib import Path
+
+import pytest
+
+from firstlight.hosts.topology import Place, Topology, read_topology
+
+CARDS = tuple(f"GPU{n}" for n in range(8))
+
+
+@pytest.fixture
+def data(shared: Path) -> Path:
+    return shared / "data/host-facts"
+
+
+def test_recorded_with_escapes_and_tabs(data: Path) -> None:
+    found = read_topology((data / "rtxpro6000x8_topo-m.txt").read_text())
+    assert found.devices == CARDS and tuple(found.links) == CARDS
+    assert (found.links["GPU0"]["GPU1"], found.links["GPU0"]["GPU2"]) == ("PIX", "NODE")
+    assert found.links["GPU7"]["GPU0"] == "SYS" and found.links["GPU3"]["GPU3"] == "X"
+    assert found.between_gpus() == ("NODE", "PIX", "SYS") and not found.has_nvlink
+    assert found.places["GPU0"] == Place("0-63,128-191", 0)
+    assert found.places["GPU4"] == Place("64-127,192-238", 1)
+
+
+def test_recorded_network_cards_have_links_and_no_place(data: Path) -> None:
+    found = read_topology((data / "rtx5090x8_topo-m_nics.txt").read_text())
+    assert found.devices == (*CARDS, "NIC0", "NIC1")
+    assert found.links["NIC0"]["NIC1"] == "PIX" and found.links["GPU0"]["NIC1"] == "NODE"
+    assert found.places["NIC0"] == Place() and found.places["GPU4"].numa == 1
+    assert found.between_gpus() == ("NODE", "SYS")
+
+
+def test_recorded_single_gpu(data: Path) -> None:
+    found = read_topology((data / "gb10_topo-m.txt").read_text())
+    assert found == Topology(("GPU0",), {"GPU0": {"GPU0": "X"}}, {"GPU0": Place("0-19", 0)})
+    assert found.between_gpus() == ()
+
+
+def test_nvlink_is_seen() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV18\t0-9\nGPU1\tNV18\t X \t0-9\n"
+    assert read_topology(text).has_nvlink
+
+
+@pytest.mark.parametrize("text", ["", "Failed to initialize NVML", "GPU 0: A", "X = Self"])
+def test_no_matrix_is_no_topology(text: str) -> None:
+    assert read_topology(text) == Topology()
+
+
+def test_a_row_cut_short_is_no_row() -> None:
+    text = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tSYS\t0-9\nGPU1\tSYS\n"
+    assert tuple(read_topology(text).links) == ("GPU0",)
