@@ -8,16 +8,12 @@ from typing import Protocol
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
+from firstlight.effects.catalog import program
 from firstlight.effects.frame import BASH, Answer, framed
 from firstlight.effects.root import Sudo
 from firstlight.effects.shell import Result
 from firstlight.hosts.inventory import Host
 
-_STOP = """kill -TERM -- "-$1"
-for _ in {1..20}; do kill -0 -- "-$1" || exit 0; sleep 0.1; done
-kill -KILL -- "-$1"; sleep 0.2
-kill -0 -- "-$1" || exit 0
-exit 1"""
 _PROBE_S = 30.0
 
 
@@ -89,7 +85,7 @@ class Talk:
         if not late.group.isdigit():
             return False
         argv, first = way
-        frame = framed(Script(_STOP, (late.group,)), {})
+        frame = framed(Script(program("stop_group.sh"), (late.group,)), {})
         answer = Answer(frame.token)
         try:
             self._exchange(argv, (first + frame.text,), answer, 10.0)

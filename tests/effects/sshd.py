@@ -33,6 +33,8 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 AuthorizedKeysFile {folder}/authorized_keys
 LogLevel VERBOSE
+# bash would run this person's own ~/.bashrc for every script, were this not a shell in a shell.
+SetEnv SHLVL=2
 {extra}
 """
 
@@ -63,9 +65,11 @@ class Sshd:
         """This sshd as a host of the inventory."""
         return Host(**{"name": "near", "address": "127.0.0.1", "port": self.port, **changes})
 
-    def sessions(self) -> list[int]:
-        """The processes that serve connections, and their children."""
-        return _children(self.pid)
+    def cut(self) -> None:
+        """Kill the processes of all sessions and what runs in them."""
+        for pid in _children(self.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
 
 
 def refusal(host: Host, hosts: dict[str, Host] | None = None) -> str:
@@ -96,16 +100,14 @@ def running(folder: Path, extra: str = "") -> Iterator[Sshd]:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stderr=log)
+    server = Sshd(folder, port, process.pid)
     try:
         _wait_for(port, process)
-        yield Sshd(folder, port, process.pid)
+        yield server
     finally:
-        left = _children(process.pid)
+        server.cut()
         process.terminate()
         process.wait()
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, 9)
 
 
 def _children(pid: int) -> list[int]:

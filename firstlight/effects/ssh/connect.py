@@ -117,6 +117,9 @@ def _leg(
 
 
 def _files(text: str) -> tuple[Path, ...]:
+    whole = Path(text).expanduser()
+    if whole.is_file():
+        return (whole,)  # Paramiko has taken the quotes off a name with spaces
     words = (quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', text))
     return tuple(Path(word).expanduser() for word in words if word != "none")
 

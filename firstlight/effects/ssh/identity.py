@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import paramiko
 from paramiko.ssh_exception import BadAuthenticationType, SSHException
 
+from firstlight.core.command import quote
 from firstlight.core.errors import HostError
 from firstlight.effects.ssh.known_hosts import fingerprint
 
@@ -125,9 +125,11 @@ def wanted_files(
 
 
 def home_relative(path: Path) -> str:
-    """A path as a person would type it."""
+    """A path as a person would type it in a shell."""
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() fails where there is none
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    if path.is_relative_to(home):
+        return f"~/{quote(path.relative_to(home))}"
+    return quote(path)
 
 
 def _public_halves(files: Sequence[Path]) -> frozenset[bytes]:
@@ -137,6 +139,6 @@ def _public_halves(files: Sequence[Path]) -> frozenset[bytes]:
         words = public.read_text("utf-8", "replace").split() if public.is_file() else []
         try:
             found.add(base64.b64decode(words[1]) if len(words) > 1 else b"")
-        except binascii.Error:
+        except ValueError:
             continue
     return frozenset(found - {b""})

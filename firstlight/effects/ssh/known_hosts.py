@@ -7,7 +7,6 @@ as host certificates are not offered to us.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -54,7 +53,7 @@ def _parse(file: Path, number: int, line: str) -> KnownKey | None:
         return None
     try:
         blob = base64.b64decode(words[2], validate=True)
-    except binascii.Error:
+    except ValueError:
         return None
     return KnownKey(file, number, words[0], words[1], blob, marker == "@revoked")
 
