@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
@@ -130,22 +131,25 @@ def test_where_it_cannot_start_the_host_s_words_are_told(local: Shell, tmp_path:
 
 
 STUBBORN = """
-setsid bash -c 'trap : TERM; echo up >>"$1"; while :; do sleep 1; done' _ "$1" &
-env -i bash -c 'trap : TERM; echo up >>"$1"; while :; do sleep 1; done' _ "$1" &
-(setsid sleep 1000 &)
-echo up >>"$1"
+loop='trap : TERM; echo $$ >>"$1"; while :; do sleep 0.2; done'
+setsid bash -c "$loop" _ "$1" &
+env -i bash -c "$loop" _ "$1" &
+(setsid bash -c 'echo $$ >>"$1"; exec sleep 1000' _ "$1" &)
+echo $$ >>"$1"
 sleep 1000
 """
 
 
-def all_up(marks: Path) -> bool:
-    return marks.exists() and marks.read_text().count("up") == 3
+def pids_in(marks: Path) -> list[int]:
+    return [int(line) for line in marks.read_text().split()] if marks.exists() else []
 
 
 def test_cancel_leaves_nothing(local: Shell, root: PurePosixPath, tmp_path: Path) -> None:
     begin(local, root, job(STUBBORN, str(tmp_path / "marks")))
-    wait_for(lambda: all_up(tmp_path / "marks"))
+    wait_for(lambda: len(pids_in(tmp_path / "marks")) == 4)
+    assert all(map(is_running, pids_in(tmp_path / "marks")))
     assert jobs.cancel(local, root, "one", grace_s=1) == 0
+    assert not any(map(is_running, pids_in(tmp_path / "marks")))
     view, _ = to_the_end(local, root)
     assert (view.state, view.rc) == ("cancelled", 143)
     assert jobs.cancel(local, root, "one") == 0
@@ -202,10 +206,13 @@ def edit_record(path: Path, **fields: str) -> None:
 def test_a_reused_pid_is_not_taken_for_the_supervisor(local: Shell, root: PurePosixPath) -> None:
     begin(local, root, job("sleep 1000"))
     old, record = supervisor(root), Path(root / "jobs" / "one" / "pid")
-    edit_record(record, pid=str(os.getpid()))
-    assert jobs.poll(local, root, "one", 0).state == "lost"
-    edit_record(record, pid=str(old))
-    assert jobs.poll(local, root, "one", 0).state == "running"
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        edit_record(record, pid=str(stranger.pid))
+        assert jobs.poll(local, root, "one", 0).state == "lost"
+        assert jobs.cancel(local, root, "one", grace_s=0) == 0
+        assert stranger.poll() is None
+        stranger.kill()
+    wait_for(lambda: not is_running(old))
 
 
 def test_a_job_of_another_boot_was_ended_by_the_reboot(local: Shell, root: PurePosixPath) -> None:
