@@ -1,0 +1,154 @@
+"""The policy room: what a profile may not say, whatever the engine would accept.
+
+The first rule is why this project exists. With `--kv-cache-dtype auto` the engine follows the
+checkpoint, and goes to FP8 without a warning; long sessions are then damaged quietly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from pydantic import JsonValue
+
+from firstlight.core.errors import ConfigError, Fault
+from firstlight.core.schema import Document, Place, load
+from firstlight.serve.profile import ENGINE_SECRETS, ENV_NAME, Profile, file_stem
+
+_SECRET_NAME = re.compile(r"(?:^|_)(?:api_?key|token|secret|password|passwd)\Z", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"(?:hf_|sk-|ghp_|github_pat_|glpat-|AKIA)[A-Za-z0-9_-]{16,}")
+
+# Flags that the profile says elsewhere, so that a reader finds them in one place.
+_ELSEWHERE: Mapping[str, str] = {
+    "model_path": "the model is named in model",
+    "model": "the model is named in model",
+    "served_model_name": "the name is given by served_model_name of the profile",
+    "host": "the address belongs in service.bind",
+    "port": "the port belongs in service.port",
+    "config": "a second file would be read unseen; write its flags in args",
+}
+_ENGINE_SECRET_KEYS: Mapping[str, str] = {
+    flag.replace("-", "_"): name for name, flag in ENGINE_SECRETS.items()
+}
+
+
+def load_profile(text: str, file: str) -> Document[Profile]:
+    """Read a profile; raises ConfigError with every fault that needs no engine to be seen."""
+    document = load(text, file, Profile)
+    faults = check_profile(document)
+    if faults:
+        raise ConfigError(faults)
+    return document
+
+
+def check_profile(document: Document[Profile]) -> list[Fault]:
+    """Every fault of a profile that the schema alone does not show."""
+    profile = document.value
+    found = [*_named(document), *_kv(profile), *_extra(profile), *_environment(profile)]
+    for key, value in profile.args.items():
+        found += _argument(key, value)
+    found += _characters(profile)
+    return [document.fault(place, message) for place, message in found]
+
+
+Finding = tuple[Place, str]
+
+
+def _named(document: Document[Profile]) -> Iterator[Finding]:
+    stem, name = file_stem(document.file), document.value.name
+    if stem != name:
+        yield ("name",), f"the file is called {stem}.yaml, so the name must be {stem!r}"
+
+
+def _kv(profile: Profile) -> Iterator[Finding]:
+    if profile.policy.kv != "require_bf16":
+        return
+    given = profile.args.get("kv_cache_dtype")
+    if given == "bf16":
+        return
+    if given in (None, False, "auto"):
+        why = "the checkpoint decides, and FP8 comes without a warning"
+        said = "is not given" if given in (None, False) else "is 'auto'"
+    elif given == "bfloat16":
+        said, why = "is 'bfloat16'", "some attention backends refuse that spelling"
+    else:
+        said, why = f"is {given!r}", "this cache is not BF16"
+    place = ("args", "kv_cache_dtype") if "kv_cache_dtype" in profile.args else ("args",)
+    message = f"policy.kv is require_bf16, but kv_cache_dtype {said}: {why}"
+    yield place, f"{message}; write args.kv_cache_dtype: bf16"
+
+
+def _argument(key: str, value: JsonValue) -> Iterator[Finding]:
+    plain = key.lstrip("-").replace("-", "_")
+    if plain != key:
+        yield ("args", key, "<key>"), f"flags are written in snake_case; write {plain}"
+    elif plain in _ELSEWHERE:
+        yield ("args", key, "<key>"), f"{key} is not written in args: {_ELSEWHERE[plain]}"
+    elif plain in _ENGINE_SECRET_KEYS:
+        yield ("args", key, "<key>"), _engine_secret(plain)
+    elif _SECRET_NAME.search(plain) or _is_secret(value):
+        message = f"{key} looks like a secret; name its variable in service.secrets instead"
+        yield ("args", key), message
+
+
+def _engine_secret(key: str) -> str:
+    name = _ENGINE_SECRET_KEYS[key]
+    return f"{key} is a secret: list {name} in service.secrets, and keep its value out of files"
+
+
+def _is_secret(value: JsonValue) -> bool:
+    return any(_SECRET_VALUE.search(text) for text in _texts(value)) or (
+        isinstance(value, dict) and any(_SECRET_NAME.search(key) for key in value)
+    )
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _extra(profile: Profile) -> Iterator[Finding]:
+    for index, word in enumerate(profile.extra_args):
+        place: Place = ("extra_args", index)
+        flag = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        if _is_secret(word):
+            yield place, "this looks like a secret; name its variable in service.secrets instead"
+        elif word.startswith("--") and flag:
+            yield from ((place, message) for message in _misplaced(flag))
+
+
+def _misplaced(flag: str) -> Iterator[str]:
+    """What is wrong with a flag of extra_args; the engine takes a flag's beginning for the flag."""
+    for key, where in _ELSEWHERE.items():
+        if key.startswith(flag):
+            yield f"--{key.replace('_', '-')} is not written in extra_args: {where}"
+            return
+    if "kv_cache_dtype".startswith(flag):
+        yield "--kv-cache-dtype belongs in args.kv_cache_dtype, where policy.kv can see it"
+    for key in _ENGINE_SECRET_KEYS:
+        if key == flag:
+            yield _engine_secret(key)
+
+
+def _environment(profile: Profile) -> Iterator[Finding]:
+    for name, value in profile.env.items():
+        if not ENV_NAME.match(name):
+            yield ("env", name, "<key>"), f"not a name for an environment variable: {name!r}"
+        elif _SECRET_NAME.search(name) or _is_secret(value):
+            message = f"{name} looks like a secret; list {name} in service.secrets instead"
+            yield ("env", name, "<key>"), message
+
+
+def _characters(profile: Profile) -> Iterator[Finding]:
+    """No argument and no variable of a process can hold a NUL character."""
+    places: list[tuple[Place, JsonValue]] = [
+        *((("args", key), value) for key, value in profile.args.items()),
+        *((("env", key), value) for key, value in profile.env.items()),
+        *((("extra_args", index), word) for index, word in enumerate(profile.extra_args)),
+    ]
+    for place, value in places:
+        if any("\0" in text for text in _texts(value)):
+            yield place, "a NUL character cannot be handed to a program"
