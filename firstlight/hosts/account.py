@@ -62,7 +62,10 @@ class Systemd:
 
 @dataclass(frozen=True)
 class Sudo:
-    """How to become root. `unknown` comes with the reason, in sudo's words or ours."""
+    """How to become root. `unknown` comes with the reason, in sudo's words or ours.
+
+    `password`: sudo wants one first; most releases tell only then whether the user may at all.
+    """
 
     kind: SudoKind = "unknown"
     reason: str = ""

@@ -136,9 +136,9 @@ sudo_kind() { # where a mailer is, `sudo -n` that needs a password mails the adm
   version=$(sudo -V 2>/dev/null | head -n 1)
   printf '%s\n' "$version"
   if [ ! -x /usr/sbin/sendmail ] || [[ $version == *sudo-rs* ]]; then
-    timeout 10 sudo -k -n true
+    timeout 10 sudo -k -n true 2>&1
   elif [ "$(printf '1.9.17\n%s\n' "${version##* }" | sort -V | head -n 1)" = 1.9.17 ]; then
-    timeout 10 sudo -k -n -l
+    timeout 10 sudo -k -n -l 2>&1
   else
     printf 'not asked: sudo would mail the administrator\n'
   fi
