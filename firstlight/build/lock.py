@@ -9,6 +9,7 @@ import yaml
 from packaging.utils import canonicalize_name
 from pydantic import Field
 
+from firstlight.build.check import check_stack
 from firstlight.build.digest import digest
 from firstlight.build.recipe import Component, Python, Stack, pin
 from firstlight.build.wheel import Sha256, Wheel, fits, says
@@ -114,7 +115,12 @@ def require_lock(
 def check_lock(
     stack: Document[Stack], lock: Document[LockFile], components: Mapping[str, Component]
 ) -> tuple[Fault, ...]:
-    """What in the stack is not what the lock was made from, and what in the lock is no good."""
+    """What in the stack is not what the lock was made from, and what in the lock is no good.
+
+    A stack that has faults of its own is not compared: they come first.
+    """
+    if check_stack(stack, components):
+        return ()
     faults = [stack.fault(place, text) for place, text in _moved(stack.value, lock, components)]
     faults += [lock.fault(place, text) for place, text in _unsound(stack.value, lock.value)]
     if not faults and lock.value.inputs != lock_inputs(stack.value, components):
@@ -125,27 +131,28 @@ def check_lock(
 def _moved(
     stack: Stack, lock: Document[LockFile], components: Mapping[str, Component]
 ) -> Iterator[tuple[Place, str]]:
-    yield from _pins("tools", stack.tools, lock.value.tools, f"{lock.file} has")
+    tools = [pin(tool) for tool in stack.tools]
+    requirements = [pin(requirement) for requirement in stack.requirements]
+    parts = [(name, components[name].version) for name in stack.components]
+    yield from _pins("tools", tools, lock.value.tools, f"{lock.file} has")
     for number, python in enumerate(stack.python):
         locked = lock.value.pythons.get(python)
         if locked is None:
             yield ("python", number), f"{lock.file} has nothing for Python {python}"
             continue
         held = f"{lock.file} for Python {python} has"
-        yield from _pins("requirements", stack.requirements, locked.wheels, held)
-        pins = [f"{name}=={components[name].version}" for name in stack.components]
-        yield from _pins("components", pins, locked.sources, held)
+        yield from _pins("requirements", requirements, locked.wheels, held)
+        yield from _pins("components", parts, locked.sources, held)
         for index, wheel in enumerate(prebuilt_wheels(stack, python)):
             if wheel not in locked.wheels:
                 yield ("prebuilt", index, "wheels", python), f"{wheel.file} is not what {held}"
 
 
 def _pins(
-    key: str, pins: Iterable[str], wheels: Iterable[Wheel], held: str
+    key: str, pins: Iterable[tuple[str, str]], wheels: Iterable[Wheel], held: str
 ) -> Iterator[tuple[Place, str]]:
     versions: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in wheels}
-    for index, requirement in enumerate(pins):
-        name, version = pin(requirement)
+    for index, (name, version) in enumerate(pins):
         if name not in versions:
             yield (key, index), f"asks for {name} {version}; {held} none"
         elif versions[name] != version:

@@ -6,18 +6,14 @@ of jobs. So every path is known before anything is built.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Literal
-
-from pydantic import Field
+from pathlib import Path, PurePosixPath
 
 from firstlight.build.digest import short
 from firstlight.build.lock import LockFile
 from firstlight.build.recipe import Component, Python, Stack
 from firstlight.build.wheel import Wheel
-from firstlight.core.schema import Model
 
 
 @dataclass(frozen=True)
@@ -57,9 +53,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Patch:
-    """One patch: its file below patches/, the digest of its content, and if it must apply."""
+    """One patch: its file below patches/, where the controller has it, its digest, its weight."""
 
     file: str
+    source: Path
     sha256: str
     load_bearing: bool
 
@@ -77,40 +74,6 @@ class Artifact:
     def receipt(self) -> PurePosixPath:
         """What it was made from and what came out."""
         return self.path / "receipt.json"
-
-
-class Change(Model):
-    """A patch as the manifest tells it."""
-
-    file: str
-    sha256: str
-    load_bearing: bool
-
-
-class Part(Model):
-    """A component as the manifest tells it."""
-
-    name: str
-    version: str
-    key: str
-    source: Wheel
-    patches: tuple[Change, ...]
-
-
-class Manifest(Model):
-    """What a release is made of; manifest.json in its folder."""
-
-    schema_: Literal[1] = Field(alias="schema")
-    release: str
-    stack: str
-    engine: str
-    python: Python
-    arch: str
-    glibc: str
-    components: tuple[Part, ...]
-    wheels: tuple[Wheel, ...]
-    env: Mapping[str, str]
-    firstlight: str
 
 
 def wheel_path(layout: Layout, wheel: Wheel) -> PurePosixPath:
@@ -148,7 +111,10 @@ def release_id(
     artifacts: Iterable[Artifact],
     programs: Iterable[str],
 ) -> str:
-    """`<stack>-py311-<key>`; `programs` are digests of what assembles and describes a release."""
+    """`<stack>-py311-<key>`; `programs` are the digests of what describes a release.
+
+    The stack's environment is in it, so that what a release says of itself stays true.
+    """
     key = short(
         {
             "engine": stack.engine,
@@ -162,8 +128,3 @@ def release_id(
         }
     )
     return f"{stack.name}-py{python.replace('.', '')}-{key}"
-
-
-def render_manifest(manifest: Manifest) -> str:
-    """manifest.json; the same release always gives the same text."""
-    return manifest.model_dump_json(by_alias=True, exclude_none=True, indent=2) + "\n"

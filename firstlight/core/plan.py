@@ -55,7 +55,18 @@ class Job:
     lock: str = ""
 
 
-Action = WriteFile | Ship | Run | Job
+@dataclass(frozen=True)
+class Watch:
+    """Something that the controller looks at until it is so, or says why it is not.
+
+    `script` is what a person would type to see the same; the run looks closer than that.
+    """
+
+    name: str
+    script: Script
+
+
+Action = WriteFile | Ship | Run | Job | Watch
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,8 @@ def _text(action: Action) -> str:
             return "\n".join(_shipping(file) for file in files)
         case Run(script):
             return _script(script)
+        case Watch(_, script):
+            return script.text.rstrip("\n")
         case Job(id_, script):
             return f"# detached job {id_}; a lost link does not stop it\n{_script(script)}"
 

@@ -42,6 +42,13 @@ class Console:
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
+    def plain(self, text: str) -> None:
+        """Print text as it is, without a line break of its own."""
+        if text:
+            self.settle()
+            self._stream.write(text)
+            self._stream.flush()
+
     def debug(self, text: str) -> None:
         """Print a line that only --debug shows."""
         if self._debug:

@@ -149,7 +149,7 @@ def follow(
             view = poll(shell, root, job_id, offset, max_bytes)
         except ConnectionLost as lost:
             on_event(f"{lost.what}; the job goes on there")
-            _reconnect(shell, on_event, give_up_s)
+            reconnect(shell, on_event, give_up_s)
             continue
         if view.data:
             on_bytes(view.data)
@@ -162,7 +162,7 @@ def follow(
         time.sleep(pause)
 
 
-def _reconnect(shell: Shell, on_event: Callable[[str], None], give_up_s: float) -> None:
+def reconnect(shell: Shell, on_event: Callable[[str], None], give_up_s: float = 1800.0) -> None:
     """Try until the link is back, and say each time why it is not."""
     deadline, pause = time.monotonic() + give_up_s, RETRY_S
     while True:

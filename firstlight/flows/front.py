@@ -45,7 +45,7 @@ def _print(report: Any, as_json: bool) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of a pipe has left (`invoke logs | head`): no fault, nothing more to say.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
     if report.exit_code:
         sys.exit(report.exit_code)
 

@@ -6,9 +6,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from firstlight.build.check import check_component, check_stack
 from firstlight.build.lock import LockFile, PythonLock, make_lock, render
 from firstlight.build.recipe import Component, Stack
 from firstlight.build.resolve import (
@@ -19,23 +17,24 @@ from firstlight.build.resolve import (
     resolve_tools,
 )
 from firstlight.build.wheel import Wheel
-from firstlight.core.errors import ConfigError, FirstlightError, StepError
+from firstlight.core.errors import FirstlightError, StepError
 from firstlight.core.plan import Plan, Run, Step, preview
 from firstlight.core.report import Report
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
-from firstlight.effects.shell import LocalShell, Shell
+from firstlight.effects.local import LocalShell
+from firstlight.effects.shell import Shell
+from firstlight.flows import recipes
 from firstlight.hosts.inventory import Host
 
 _TIMEOUT_S = 900.0
 
 
-def run(
-    root: Path, console: Console, *, stack: str = "", dry_run: bool = False, **_: Any
-) -> Report:
+def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False) -> Report:
     """Resolve a stack for each of its CPythons and write recipes/locks/NAME.lock.yaml."""
-    recipe, components = recipes(root, stack or _only_stack(root))
-    path = root / "recipes" / "locks" / f"{recipe.name}.lock.yaml"
+    document, components = recipes.stack(root, stack or _only_stack(root))
+    recipe = document.value
+    path = root / recipes.LOCKS / f"{recipe.name}{recipes.LOCK_SUFFIX}"
     with tempfile.TemporaryDirectory(prefix="firstlight-lock-") as home:
         plan = plan_lock(recipe, components, PurePosixPath(home) / "uv", _known_uv(root, recipe))
         if dry_run:
@@ -44,19 +43,6 @@ def run(
     path.parent.mkdir(exist_ok=True)
     path.write_text(render(_lock(recipe, components, found)), encoding="utf-8")
     return Report(f"wrote {catalog.shown(path, root)}", {"stack": recipe.name, "lock": str(path)})
-
-
-def recipes(root: Path, stack: str) -> tuple[Stack, dict[str, Component]]:
-    """A stack and the components of the project; raises ConfigError with every fault in them."""
-    document = catalog.find(root, "recipes/stacks", stack, Stack)
-    names = catalog.names(root, "recipes/components")
-    parts = [catalog.find(root, "recipes/components", name, Component) for name in names]
-    components = {part.value.name: part.value for part in parts}
-    faults = [fault for part in parts for fault in check_component(part)]
-    faults += check_stack(document, components)
-    if faults:
-        raise ConfigError(faults)
-    return document.value, components
 
 
 def plan_lock(
@@ -112,14 +98,14 @@ def _uv(stack: Stack) -> str:
 
 def _known_uv(root: Path, stack: Stack) -> Wheel | None:
     try:
-        lock = catalog.find(root, "recipes/locks", stack.name, LockFile, ".lock.yaml").value
+        lock = catalog.find(root, recipes.LOCKS, stack.name, LockFile, recipes.LOCK_SUFFIX).value
     except FirstlightError:
         return None
     return next((tool for tool in lock.tools if f"{tool.name}=={tool.version}" == _uv(stack)), None)
 
 
 def _only_stack(root: Path) -> str:
-    names = catalog.names(root, "recipes/stacks")
+    names = catalog.names(root, recipes.STACKS)
     if len(names) != 1:
         raise FirstlightError(
             f"which stack? there are: {', '.join(names) or 'none'}", remedy="say --stack NAME"

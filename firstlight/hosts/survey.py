@@ -15,18 +15,25 @@ MARK = "@@firstlight"
 
 @dataclass(frozen=True)
 class Deployed:
-    """One profile's deployments on a host; `manifest` and `proof` are those of the current one."""
+    """One profile's deployments on a host, by id; `manifest` and `proof` are the current one's.
+
+    `started` is the one that was started last, whether or not it came to be the current one.
+    """
 
     profile: str
     current: str = ""
     previous: str = ""
+    started: str = ""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     proof: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Survey:
-    """One look at a host's root folder. `route` is "", "host" or "controller" (who downloads)."""
+    """One look at a host's root folder.
+
+    `route` is "", "host" or "controller" (who downloads); `jobs` have no end on record.
+    """
 
     root: PurePosixPath
     user: str
@@ -39,6 +46,7 @@ class Survey:
     models: frozenset[str]
     libraries: frozenset[str]
     wheels: frozenset[str]
+    jobs: frozenset[str]
     deployments: Mapping[str, Deployed]
 
 
@@ -64,6 +72,7 @@ def parse(output: str, host: str) -> Survey:
         models=_all(answers, "model"),
         libraries=_all(answers, "library"),
         wheels=_all(answers, "wheel"),
+        jobs=_all(answers, "job"),
         deployments={found.profile: found for found in _deployments(answers)},
     )
 
@@ -73,10 +82,11 @@ def _all(answers: list[list[str]], key: str) -> frozenset[str]:
 
 
 def _deployments(answers: list[list[str]]) -> Iterator[Deployed]:
-    for _, profile, current, previous in (words for words in answers if words[0] == "deployment"):
+    for _, profile, *ids in (words for words in answers if words[0] == "deployment"):
+        current, previous, started = (*ids, "", "", "")[:3]
         manifest = _json(answers, "manifest", profile)
         proof = _json(answers, "proof", profile)
-        yield Deployed(profile, current, previous, manifest, proof)
+        yield Deployed(profile, current, previous, started, manifest, proof)
 
 
 def _json(answers: list[list[str]], key: str, profile: str) -> Mapping[str, Any]:

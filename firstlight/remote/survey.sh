@@ -21,6 +21,10 @@ each release "$root/releases"
 each artifact "$root/store"
 each model "$root/models"
 each library "$root/lib"
+for path in "$root"/jobs/*/; do
+  case $path in *.old/ | *.partial/) continue ;; esac
+  [ -d "$path" ] && [ ! -e "$path/exit" ] && tell job "$(basename -- "$path")"
+done
 for path in "$root"/wheels/*/*; do
   case $path in *.partial* | */'*') continue ;; esac
   tell wheel "${path#"$root"/wheels/}"
@@ -28,7 +32,8 @@ done
 for path in "$root"/deployments/*/; do
   [ -d "$path" ] || continue
   name=$(basename -- "$path")
-  tell deployment "$name" "$(readlink -- "$path/current")" "$(readlink -- "$path/previous")"
+  tell deployment "$name" "$(readlink -- "$path/current")" "$(readlink -- "$path/previous")" \
+    "$(readlink -- "$path/started")"
   [ -r "$path/current/manifest.json" ] && tell manifest "$name" "$(tr -d '\n\t' <"$path/current/manifest.json")"
   [ -r "$path/current/proof.json" ] && tell proof "$name" "$(tr -d '\n\t' <"$path/current/proof.json")"
 done

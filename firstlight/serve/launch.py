@@ -17,7 +17,7 @@ FIRST_PAUSE_S = 1
 LOG_BYTES = 50 * 2**20
 
 # A user's own systemd is reached through its folder, which a shell without a login does not know.
-_CTL: Mapping[Launcher, str] = {
+CTL: Mapping[Launcher, str] = {
     "systemd-system": """\
 units=/etc/systemd/system
 ctl() { systemctl "$@"; }
@@ -69,14 +69,14 @@ bash "$home/serve.sh" stop "$home" "$stop_s"
 """
 
 _START: Mapping[Launcher, str] = {
-    "systemd-system": _CTL["systemd-system"] + _START_UNIT % "",
-    "systemd-user": _CTL["systemd-user"] + _START_UNIT % _BEGIN,
+    "systemd-system": CTL["systemd-system"] + _START_UNIT % "",
+    "systemd-user": CTL["systemd-user"] + _START_UNIT % _BEGIN,
     "process": _START_PROCESS,
 }
 
 _STOP: Mapping[Launcher, str] = {
-    "systemd-system": _CTL["systemd-system"] + _STOP_UNIT,
-    "systemd-user": _CTL["systemd-user"] + _STOP_UNIT,
+    "systemd-system": CTL["systemd-system"] + _STOP_UNIT,
+    "systemd-user": CTL["systemd-user"] + _STOP_UNIT,
     "process": _STOP_PROCESS,
 }
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
-from firstlight.serve.launch import Deployment, Launcher, deployment_script
+from firstlight.serve.launch import CTL, Deployment, Launcher, deployment_script
 
 Condition = Literal["starting", "running", "restarting", "stopping", "stopped", "failed", "missing"]
 
@@ -18,14 +18,12 @@ _PROPERTIES = (
     "NRestarts,InvocationID"
 )
 
-_SYSTEM_STATE = f"""\
-shown=$(systemctl show -p {_PROPERTIES} -- "$unit")
+# All deployments of a profile share one unit: what it says is about this one only while the unit
+# is this one's.
+_UNIT_STATE = f"""\
+shown=LoadState=not-found
+if cmp -s -- "$home/unit" "$units/$unit"; then shown=$(ctl show -p {_PROPERTIES} -- "$unit"); fi
 printf '@state systemd\\n%s\\n' "$shown"
-"""
-_USER_STATE = f"""\
-export XDG_RUNTIME_DIR=/run/user/$(id -u)
-printf '@state systemd\\n'
-systemctl --user show -p {_PROPERTIES} -- "$unit"
 """
 _PROCESS_STATE = """\
 printf '@state process\\n'
@@ -33,8 +31,8 @@ if [ -e "$home/serve.sh" ]; then bash "$home/serve.sh" state "$home"; else echo 
 """
 
 _STATE: Mapping[Launcher, str] = {
-    "systemd-system": _SYSTEM_STATE,
-    "systemd-user": _USER_STATE,
+    "systemd-system": CTL["systemd-system"] + _UNIT_STATE,
+    "systemd-user": CTL["systemd-user"] + _UNIT_STATE,
     "process": _PROCESS_STATE,
 }
 

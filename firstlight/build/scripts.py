@@ -1,0 +1,84 @@
+"""The build room: the scripts of a build as a person reads them; values come as arguments."""
+
+from __future__ import annotations
+
+_ENOUGH_SPACE = """\
+enough_space() { # $1 = folder, $2 = MiB that are needed
+  local near=$1 free
+  while [ ! -e "$near" ]; do near=$(dirname -- "$near"); done
+  free=$(($(df -k --output=avail -- "$near" | tail -n 1) / 1024))
+  [ "$free" -ge "$2" ] && return
+  echo "no space: $1 has $free MiB free, this step needs $2 MiB;" \\
+    "make room, or give the host another root in the inventory" >&2
+  return 1
+}
+"""
+
+FETCH = f"""\
+set -euo pipefail
+{_ENOUGH_SPACE}
+root=$1 need=$2 python=$3 program=$4 request=$5
+enough_space "$root" "$need"
+mkdir -p -- "$root/wheels"
+"$python" "$program" "$request" "$root/wheels"
+"""
+
+REPACK = """\
+set -euo pipefail
+home=$1 python=$2 program=$3 wheel=$4 local_version=$5
+shift 5
+# What is left are the patches, in order, each with its flag.
+[ ! -e "$home" ] || exit 0
+rm -rf -- "$home.partial"
+mkdir -p -- "$home.partial"
+"$python" "$program" --wheel "$wheel" --local-version "$local_version" "$@" \\
+  --out "$home.partial" --receipt "$home.partial/receipt.json"
+mv -T -- "$home.partial" "$home"
+"""
+
+# Hard links out of the cache, so that a second release costs little disk; never the network,
+# never a person's own settings, never a Python that uv would bring itself.
+UV_ENV = {"UV_NO_CONFIG": "1", "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
+
+ASSEMBLE = f"""\
+set -euo pipefail
+{_ENOUGH_SPACE}
+root=$1 home=$2 need=$3 python=$4 uv_wheel=$5 requirements=$6 manifest=$7 program=$8 engine=$9
+shift 9
+# What is left are the folders of the artifacts, made on this host.
+[ ! -e "$home" ] || exit 0
+enough_space "$root" "$need"
+rm -rf -- "$home.partial"
+mkdir -p -- "$home.partial/cache" "$home.partial/receipts"
+cd -- "$home.partial"
+
+echo "unpacking uv"
+"$python" -m zipfile -e "$uv_wheel" uv
+uv=$(echo "$PWD"/uv/*.data/scripts/uv)
+chmod 755 "$uv"
+
+echo "listing what to install, each file with its hash"
+cp -- "$requirements" requirements.txt
+for made in "$@"; do
+  cp -- "$made/receipt.json" "receipts/$(basename -- "$made").json"
+  "$python" -I - "$made" >>requirements.txt <<'PY'
+import json, pathlib, sys
+home = pathlib.Path(sys.argv[1])
+made = json.loads((home / "receipt.json").read_text())
+print(made["name"], "@", (home / made["file"]).as_uri(), "--hash=sha256:" + made["sha256"])
+PY
+done
+
+echo "installing $(grep -c -- --hash= requirements.txt) wheels"
+"$uv" venv --quiet --relocatable --python "$python" venv
+"$uv" pip install --python venv/bin/python --no-index --no-deps --require-hashes \\
+  --requirements requirements.txt
+rm -rf -- uv
+
+echo "asking $engine which flags it takes"
+venv/bin/python -I "$program" "$engine" >capabilities.json
+cp -- "$manifest" manifest.json
+cd /
+mv -T -- "$home.partial" "$home"
+echo "release $(basename -- "$home") is in place"
+"""

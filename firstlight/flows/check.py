@@ -1,0 +1,120 @@
+"""`invoke check`: load and validate every file of the project; no host is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from firstlight.build.check import check_component, check_patches, check_stack
+from firstlight.build.lock import LockFile, check_lock
+from firstlight.build.recipe import Component, PatchRegistry, Stack
+from firstlight.core.errors import ConfigError, Fault
+from firstlight.core.report import Report
+from firstlight.core.schema import Document, Model, nearest
+from firstlight.effects import catalog
+from firstlight.effects.console import Console
+from firstlight.flows import recipes
+from firstlight.serve.policy import check_profile
+from firstlight.serve.profile import Profile
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Model)
+
+
+class _Findings:
+    """Faults as they are found, so that one bad file does not hide the next."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.files = 0
+
+    def tried(self, load: Callable[[], T]) -> T | None:
+        """What `load` gives, or None with its faults kept."""
+        try:
+            self.files += 1
+            return load()
+        except ConfigError as error:
+            self.faults += error.faults
+            return None
+
+    def folder(self, root: Path, folder: str, model: type[M]) -> dict[str, Document[M]]:
+        """Every file of a folder that can be read."""
+        found: dict[str, Document[M]] = {}
+        suffix = recipes.LOCK_SUFFIX if model is LockFile else ".yaml"
+        for name in catalog.names(root, folder, suffix):
+            path = root / folder / f"{name}{suffix}"
+            document = self.tried(lambda path=path: catalog.read(path, root, model))  # type: ignore[misc]
+            if document is not None:
+                found[name] = document
+                self.faults += _misnamed(document, name)
+        return found
+
+
+def run(root: Path, _console: Console) -> Report:
+    """Say what is wrong in which file, or that all is well; exit code 2 for faults."""
+    findings = _Findings()
+    findings.tried(lambda: catalog.inventory(root))
+    components = findings.folder(root, recipes.COMPONENTS, Component)
+    stacks = findings.folder(root, recipes.STACKS, Stack)
+    profiles = findings.folder(root, recipes.PROFILES, Profile)
+    locks = findings.folder(root, recipes.LOCKS, LockFile)
+    registry = findings.tried(lambda: recipes.registry(root))
+    findings.faults += _recipe_faults(root, components, stacks, registry)
+    findings.faults += _lock_faults(components, stacks, locks)
+    findings.faults += _profile_faults(profiles, stacks)
+    return _report(findings)
+
+
+def _recipe_faults(
+    root: Path,
+    components: dict[str, Document[Component]],
+    stacks: dict[str, Document[Stack]],
+    registry: Document[PatchRegistry] | None,
+) -> Iterable[Fault]:
+    known = {name: document.value for name, document in components.items()}
+    for component in components.values():
+        yield from check_component(component)
+    for stack in stacks.values():
+        yield from check_stack(stack, known)
+    if registry is not None:
+        yield from check_patches(registry, known, stacks, recipes.patch_files(root))
+
+
+def _lock_faults(
+    components: dict[str, Document[Component]],
+    stacks: dict[str, Document[Stack]],
+    locks: dict[str, Document[LockFile]],
+) -> Iterable[Fault]:
+    known = {name: document.value for name, document in components.items()}
+    for name, stack in stacks.items():
+        if name not in locks:
+            yield stack.fault((), f"no lock; run: invoke lock --stack {name}")
+        elif set(stack.value.components) <= set(known):
+            yield from check_lock(stack, locks[name], known)
+
+
+def _profile_faults(
+    profiles: dict[str, Document[Profile]], stacks: dict[str, Document[Stack]]
+) -> Iterable[Fault]:
+    for profile in profiles.values():
+        yield from check_profile(profile)
+        stack = profile.value.stack
+        if stack not in stacks:
+            yield profile.fault(("stack",), f"no stack {stack!r}{nearest(stack, stacks)}")
+
+
+def _misnamed(document: Document[M], name: str) -> Iterable[Fault]:
+    said = getattr(document.value, "name", None) or getattr(document.value, "stack", None)
+    if said != name:
+        place = ("name",) if hasattr(document.value, "name") else ("stack",)
+        yield document.fault(place, f"the file is called {name!r}, and this says {said!r}")
+
+
+def _report(findings: _Findings) -> Report:
+    faults = sorted(set(findings.faults))
+    data = {"files": findings.files, "faults": [vars(fault) for fault in faults]}
+    if not faults:
+        return Report(f"{findings.files} files, no fault", data)
+    lines = [*map(str, faults), f"{len(faults)} fault(s) in {findings.files} files"]
+    return Report("\n".join(lines), data, ConfigError.exit_code)

@@ -1,0 +1,162 @@
+"""`invoke deploy`: start a profile on a release, prove it, then make it the current one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from firstlight.core.errors import Detached, HostError
+from firstlight.core.plan import Plan, WriteFile, preview
+from firstlight.core.report import Report
+from firstlight.core.schema import Document
+from firstlight.effects import catalog, execute
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.flows import programs, prove, recipes, server, target, watch
+from firstlight.flows.build import all_orders, built_release
+from firstlight.flows.reach import look, opener, reached
+from firstlight.hosts.inventory import Inventory
+from firstlight.hosts.survey import Survey
+from firstlight.serve.deploy import Target, file_steps, proof_steps, start_steps, stop_step
+from firstlight.serve.manifest import Manifest, smoke_digest
+from firstlight.serve.profile import Profile
+from firstlight.serve.readiness import Limits
+from firstlight.serve.render import take_secrets
+from firstlight.serve.serverlog import ServerLog
+
+
+def run(
+    root: Path, console: Console, *, profile: str = "", host: str = "", dry_run: bool = False
+) -> Report:
+    """Deploy a profile; one that runs already, unchanged and proved, is left alone."""
+    inventory = catalog.inventory(root)
+    goal = inventory.host(host)
+    document = recipes.profile(root, recipes.profile_name(inventory, goal, profile))
+    with reached(opener(inventory, goal, console), console) as shell:
+        seen = look(shell)
+        release = _release(root, document.value, seen, goal.name)
+        return deploy(root, console, shell, inventory, document, release, seen, dry_run)
+
+
+def deploy(
+    root: Path,
+    console: Console,
+    shell: Shell,
+    inventory: Inventory,
+    document: Document[Profile],
+    release: str,
+    seen: Survey,
+    dry_run: bool,
+) -> Report:
+    """Deploy on a host that was looked at; the report's data holds the manifest and the proof."""
+    profile, name = document.value, shell.host.name
+    there = in_place(root, shell, profile, release, seen)
+    if there is not None:
+        done = f"deployment {there.id} of {profile.name} runs and is proved"
+        text = preview(Plan("deploy", name, done=(done,))) if dry_run else f"{name}: {done}"
+        return Report(text, _data(there, seen.deployments[profile.name].proof, changed=False))
+    goal = target.choose(root, console, shell, inventory, document, release, seen, dry_run)
+    plan = _plan(root, profile, goal, name)
+    if dry_run:
+        return Report(preview(plan), _data(goal.target.manifest, {}, changed=False))
+    for line in plan.done:
+        console.say(f"in place: {line}")
+    proof = _execute(plan, goal, shell, profile, console)
+    data = _data(goal.target.manifest, prove.to_json(proof, profile), changed=True)
+    return Report(f"{name}: {profile.name} is served at {goal.target.manifest.url_on_host}", data)
+
+
+def in_place(
+    root: Path, shell: Shell, profile: Profile, release: str, seen: Survey
+) -> Manifest | None:
+    """The current deployment, when it is what the profile asks for, runs, and was proved."""
+    found = seen.deployments.get(profile.name)
+    if found is None or not found.manifest or found.proof.get("outcome") != "pass":
+        return None
+    manifest = server.require_current(seen, profile.name, shell.host.name)
+    same = manifest.id == target.expected_id(root, shell.host, profile, release, manifest.launcher)
+    if not same or found.proof.get("smoke") != smoke_digest(profile):
+        return None
+    state = server.state(shell, server.service(manifest, seen.root))
+    running = state.condition == "running"
+    return manifest if running and server.healthy(shell, manifest.port).ok else None
+
+
+def _release(root: Path, profile: Profile, seen: Survey, host: str) -> str:
+    built = built_release(all_orders(root, profile.stack, seen.root), seen)
+    if built is None:
+        raise HostError(
+            f"stack {profile.stack}, as it is locked now, is not built there",
+            where=host,
+            remedy=f"invoke build --host {host} --profile {profile.name}",
+        )
+    return built
+
+
+def _plan(root: Path, profile: Profile, goal: target.Goal, host: str) -> Plan:
+    steps = [*goal.model_steps]
+    if not goal.running:
+        secrets = take_secrets(profile, os.environ)
+        steps += file_steps(goal.target, target.templates(root), secrets)
+        shipped = programs.shipped(goal.root)
+        steps += start_steps(goal.target, shipped, goal.old, goal.linger_for)
+    steps += proof_steps(goal.target)
+    done = [f"release {goal.target.manifest.release}", *goal.done]
+    return Plan("deploy", host, tuple(steps), tuple(done))
+
+
+def _execute(
+    plan: Plan, goal: target.Goal, shell: Shell, profile: Profile, console: Console
+) -> prove.Proof:
+    """Run the plan; whatever goes wrong after the start, the server that ran before comes back."""
+    made, service = goal.target, goal.target.service
+    limits = Limits(profile.service.start_timeout_s, profile.service.stall_s)
+    logs: list[ServerLog] = []
+    proofs: list[prove.Proof] = []
+
+    def ready() -> None:
+        logs.append(watch.until_ready(shell, service, made.manifest, limits, console))
+
+    def smoke() -> None:
+        key = prove.api_key(profile, os.environ)
+        port = made.manifest.port
+        proofs.append(prove.prove(shell, port, profile, logs[0], console, key))
+        prove.require(proofs[0], shell.host.name, profile.name)
+        _save(shell, made, proofs[0], profile)
+
+    try:
+        execute.execute(plan, goal.sites, console, {"ready": ready, "smoke": smoke})
+    except KeyboardInterrupt:
+        raise _interrupted(goal, shell, console) from None
+    except Detached:
+        raise
+    except Exception:
+        _undo(goal, shell, console)
+        raise
+    return proofs[0]
+
+
+def _save(shell: Shell, made: Target, proof: prove.Proof, profile: Profile) -> None:
+    path = made.rendered.home / "proof.json"
+    shell.run(execute.write_script(WriteFile(path, prove.saved(proof, profile))))
+
+
+def _interrupted(goal: target.Goal, shell: Shell, console: Console) -> Detached:
+    host, profile = shell.host.name, goal.target.manifest.profile
+    console.say(f"the server of {profile} goes on starting on {host}")
+    if console.ask("  stop it there? [y/N] ").lower().startswith("y"):
+        _undo(goal, shell, console)
+        return Detached("stopped the new server", where=host)
+    again = f"`invoke deploy --profile {profile} --host {host}` watches it again"
+    return Detached("left the new server as it is", where=host, remedy=again)
+
+
+def _undo(goal: target.Goal, shell: Shell, console: Console) -> None:
+    """Stop the new server; start the one before it, if one ran."""
+    console.say("  stopping the new server")
+    back = [stop_step(goal.target.service), *goal.back_steps()]
+    execute.execute(Plan("deploy", shell.host.name, tuple(back)), goal.sites, console)
+
+
+def _data(manifest: Manifest, proof: object, changed: bool) -> dict[str, object]:
+    return {"deployment": manifest.model_dump(mode="json"), "proof": proof, "changed": changed}

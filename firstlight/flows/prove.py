@@ -1,0 +1,153 @@
+"""Proving a running server: known answers, and its own figures against what was asked for."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from firstlight.core.errors import ProofError
+from firstlight.core.words import columns
+from firstlight.effects import http
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.serve import effective, smoke
+from firstlight.serve.effective import Difference, Effective
+from firstlight.serve.manifest import smoke_digest
+from firstlight.serve.profile import Profile
+from firstlight.serve.serverlog import ServerLog
+from firstlight.serve.smoke import Answer, Outcome, Question, Verdict
+
+_ANSWER_S = 180.0
+_TRIES = 3
+_KEY = "SGLANG_API_KEY"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What was asked and answered, and what the server says of itself."""
+
+    questions: tuple[Question, ...]
+    answers: tuple[Answer, ...]
+    verdicts: tuple[Verdict, ...]
+    found: Effective
+    differences: tuple[Difference, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """All of it as one: a failure fails, a doubt stays a doubt."""
+        state = (Verdict(Outcome(d.outcome), str(d)) for d in self.differences)
+        return smoke.overall((*self.verdicts, *state))
+
+
+def prove(
+    shell: Shell, port: int, profile: Profile, log: ServerLog, console: Console, key: str = ""
+) -> Proof:
+    """Ask every question of the profile and compare the effective state; `key` is an API key."""
+    questions = smoke.questions_of(profile.smoke)
+    with_key = headers(key)
+    with shell.forward(port) as url:
+        answers = []
+        for number, question in enumerate(questions, 1):
+            console.note(f"question {number} of {len(questions)}: {question.ask}")
+            answers.append(_answer(url, question, profile.served_model_name, with_key))
+        info = http.get(f"{url}/server_info", headers=with_key).json
+        models = http.get(f"{url}/v1/models", headers=with_key).json
+    verdicts = tuple(smoke.judge(q, a) for q, a in zip(questions, answers, strict=True))
+    found = effective.effective(log, info, models)
+    differences = effective.compare(effective.asked_by(profile), found)
+    return Proof(questions, tuple(answers), verdicts, found, differences)
+
+
+def api_key(profile: Profile, environ: Mapping[str, str]) -> str:
+    """The key that the profile's server asks for, "" for none."""
+    return environ.get(_KEY, "") if _KEY in profile.service.secrets else ""
+
+
+def headers(key: str) -> dict[str, str]:
+    """The HTTP headers that carry a key."""
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def require(proof: Proof, host: str, profile: str) -> None:
+    """Raise ProofError unless the proof passed; an inconclusive one is no pass."""
+    verdict = proof.verdict
+    if verdict.outcome is Outcome.PASS:
+        return
+    word = "failed its proof" if verdict.outcome is Outcome.FAIL else "could not be proved"
+    bad = [v for v in proof.verdicts if v.outcome is not Outcome.PASS]
+    lines = [f"{v.reason}: {v.evidence}" if v.evidence else v.reason for v in bad]
+    lines += [str(difference) for difference in proof.differences]
+    raise ProofError(
+        f"the server of {profile} {word}: {'; '.join(lines) or verdict.reason}",
+        where=host,
+        remedy="do not use its answers; see `invoke logs`, or correct the profile",
+    )
+
+
+def to_json(proof: Proof, profile: Profile) -> dict[str, Any]:
+    """The proof as data; sizes in GiB."""
+    rows = zip(proof.questions, proof.answers, proof.verdicts, strict=True)
+    return {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "smoke": smoke_digest(profile),
+        "outcome": str(proof.verdict.outcome),
+        "questions": [
+            {"ask": q.ask, "answer": a.text, "outcome": str(v.outcome), "reason": v.reason}
+            for q, a, v in rows
+        ],
+        "engine": proof.found.version,
+        "kv_dtype": ", ".join(proof.found.kv_dtypes),
+        "kv_tokens": proof.found.tokens,
+        "kv_gib": _pool_gib(proof.found),
+        "context_length": proof.found.context_length,
+        "attention_backend": proof.found.attention_backend,
+        "differences": [str(difference) for difference in proof.differences],
+    }
+
+
+def text(data: Mapping[str, Any]) -> str:
+    """A proof's data as a person reads it."""
+    rows = [(q["outcome"], q["ask"], _short(q["answer"])) for q in data["questions"]]
+    state = [
+        f"KV cache: {pool_text(data)}",
+        *(f"DIFFERENT: {difference}" for difference in data["differences"]),
+        f"verdict: {data['outcome']}",
+    ]
+    return "\n".join([columns(rows), *state] if rows else state)
+
+
+def pool_text(data: Mapping[str, Any]) -> str:
+    """`torch.bfloat16, 16384 tokens, 0.35 GiB`, as read back from the server."""
+    size = f", {data['kv_gib']:.2f} GiB" if data.get("kv_gib") is not None else ""
+    return f"{data['kv_dtype'] or 'dtype unknown'}, {data['kv_tokens']} tokens{size}"
+
+
+def saved(proof: Proof, profile: Profile) -> str:
+    """proof.json of a deployment."""
+    return json.dumps(to_json(proof, profile), indent=2, ensure_ascii=False) + "\n"
+
+
+def _answer(url: str, question: Question, model: str, headers: Mapping[str, str]) -> Answer:
+    """One answer; a server that is busy or just failed to answer is asked again."""
+    body = smoke.request_for(question, model)
+    reply = http.Reply(0)
+    for attempt in range(_TRIES):
+        reply = http.post_json(f"{url}/v1/chat/completions", body, _ANSWER_S, headers)
+        if reply.status and reply.status < 500:
+            break
+        time.sleep(1 + attempt)
+    return smoke.answer_from(reply.status, reply.json, reply.error)
+
+
+def _pool_gib(found: Effective) -> float | None:
+    if found.kv_gib is not None:
+        return found.kv_gib
+    return sum(pool.gib for pool in found.pools) if found.pools else None
+
+
+def _short(answer: str) -> str:
+    flat = " ".join(answer.split())
+    return flat if len(flat) <= 100 else flat[:99] + "…"

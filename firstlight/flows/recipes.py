@@ -1,0 +1,81 @@
+"""The recipes of a project, looked up by name and checked before anything is done with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firstlight.build.check import check_component, check_patches, check_stack
+from firstlight.build.lock import LockFile, require_lock
+from firstlight.build.recipe import Component, PatchRegistry, Stack
+from firstlight.core.errors import ConfigError
+from firstlight.core.schema import Document, nearest
+from firstlight.effects import catalog
+from firstlight.hosts.inventory import Host, Inventory, UnknownName
+from firstlight.serve.policy import check_profile
+from firstlight.serve.profile import Profile
+
+COMPONENTS, STACKS = "recipes/components", "recipes/stacks"
+PROFILES, LOCKS, LOCK_SUFFIX = "recipes/profiles", "recipes/locks", ".lock.yaml"
+REGISTRY = Path("patches") / "registry.yaml"
+
+
+def profile_name(inventory: Inventory, host: Host, wanted: str) -> str:
+    """What a person means by `--profile`, or by leaving it out."""
+    name = wanted or host.profile or inventory.default_profile
+    if not name:
+        remedy = "say --profile NAME, or set defaults.profile in inventory/"
+        raise UnknownName(f"no profile is named, and host {host.name} has none", remedy=remedy)
+    return name
+
+
+def profile(root: Path, name: str) -> Document[Profile]:
+    """A profile without faults of its own; raises ConfigError with all of them."""
+    document = catalog.find(root, PROFILES, name, Profile)
+    faults = list(check_profile(document))
+    stacks = catalog.names(root, STACKS)
+    if document.value.stack not in stacks:
+        near = nearest(document.value.stack, stacks)
+        faults.append(document.fault(("stack",), f"no stack {document.value.stack!r}{near}"))
+    if faults:
+        raise ConfigError(faults)
+    return document
+
+
+def stack(root: Path, name: str) -> tuple[Document[Stack], dict[str, Component]]:
+    """A stack and the project's components; raises ConfigError with every fault in them."""
+    document = catalog.find(root, STACKS, name, Stack)
+    names = catalog.names(root, COMPONENTS)
+    parts = [catalog.find(root, COMPONENTS, part, Component) for part in names]
+    components = {part.value.name: part.value for part in parts}
+    faults = [fault for part in parts for fault in check_component(part)]
+    faults += check_stack(document, components)
+    if faults:
+        raise ConfigError(faults)
+    return document, components
+
+
+def locked(root: Path, stack_: Document[Stack], components: dict[str, Component]) -> LockFile:
+    """The lock that goes with a stack; raises ConfigError that says what moved."""
+    lock = catalog.find(root, LOCKS, stack_.value.name, LockFile, LOCK_SUFFIX)
+    return require_lock(stack_, lock, components)
+
+
+def registry(root: Path) -> Document[PatchRegistry]:
+    """The patch registry as it is written."""
+    return catalog.read(root / REGISTRY, root, PatchRegistry)
+
+
+def checked_registry(root: Path, components: dict[str, Component]) -> PatchRegistry:
+    """The patch registry; raises ConfigError with every fault in it."""
+    document = registry(root)
+    stacks = catalog.names(root, STACKS)
+    faults = check_patches(document, components, stacks, patch_files(root))
+    if faults:
+        raise ConfigError(faults)
+    return document.value
+
+
+def patch_files(root: Path) -> tuple[str, ...]:
+    """The patch files that exist, below patches/."""
+    folder = root / "patches"
+    return tuple(str(path.relative_to(folder)) for path in sorted(folder.rglob("*.patch")))

@@ -1,0 +1,92 @@
+"""A server on its host: its state, its log, and its answers, over whatever link there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import TypeVar
+
+from firstlight.core.errors import ConnectionLost, HostError
+from firstlight.effects import http, jobs
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.flows import programs
+from firstlight.flows.reach import read_remote
+from firstlight.hosts.survey import Survey
+from firstlight.serve import launch, manifest, running
+from firstlight.serve.manifest import Manifest
+from firstlight.serve.running import LogChunk, ServerState
+from firstlight.serve.serverlog import Phase, ServerLog, feed, finish
+
+T = TypeVar("T")
+HEALTH = "/health_generate"
+_CHUNK = 1 << 20
+# A start says some hundred KiB; what comes after 64 MiB is of a server that serves long since.
+_MOST = 64 << 20
+
+
+def require_current(seen: Survey, profile: str, host: str) -> Manifest:
+    """The current deployment of a profile; raises HostError when it was never deployed."""
+    found = manifest.current(seen, profile, host)
+    if found is None:
+        there = ", ".join(sorted(seen.deployments)) or "none"
+        raise HostError(
+            f"profile {profile} is not deployed; deployed: {there}",
+            where=host,
+            remedy=f"invoke deploy --profile {profile} --host {host}",
+        )
+    return found
+
+
+def last_started(shell: Shell, seen: Survey, profile: str) -> Manifest:
+    """The deployment that was started last: the current one, unless a deploy was left early."""
+    found = seen.deployments.get(profile)
+    if found is None or found.started in ("", found.current):
+        return require_current(seen, profile, shell.host.name)
+    path = manifest.home_of(seen.root, profile, found.started) / "manifest.json"
+    return manifest.read_manifest(json.loads(read_remote(shell, path)), shell.host.name)
+
+
+def service(found: Manifest, root: PurePosixPath) -> launch.Deployment:
+    """The deployment as its launcher knows it."""
+    return manifest.service_of(found, root, root / "lib" / programs.library())
+
+
+def state(shell: Shell, deployment: launch.Deployment) -> ServerState:
+    """How the server is: one round trip."""
+    return running.parse_state(shell.run(running.state(deployment)).out)
+
+
+def chunk(shell: Shell, deployment: launch.Deployment, offset: str) -> LogChunk:
+    """The next piece of the server's log, and its state: one round trip."""
+    script = running.read_log(deployment, offset, _CHUNK)
+    return running.parse_log(shell.run(script).out)
+
+
+def start_log(shell: Shell, deployment: launch.Deployment) -> ServerLog:
+    """What the server's log says of its present start, up to the line that says ready."""
+    log, offset, size = ServerLog(), "", 0
+    while log.phase is not Phase.READY and size < _MOST:
+        piece = chunk(shell, deployment, offset)
+        if not piece.data:
+            return finish(log)
+        log, offset = feed(log, piece.data.decode("utf-8", "replace")), piece.next_offset
+        size += len(piece.data)
+    return log
+
+
+def healthy(shell: Shell, port: int, timeout_s: float = 20.0) -> http.Reply:
+    """Ask the server to generate one token; status 200 means that it can."""
+    with shell.forward(port) as url:
+        return http.get(url + HEALTH, timeout_s)
+
+
+def across(shell: Shell, console: Console, look: Callable[[], T]) -> T:
+    """What `look` gives, however often the link breaks meanwhile; the server does not mind."""
+    while True:
+        try:
+            return look()
+        except ConnectionLost as lost:
+            console.say(f"{lost.what}; the server goes on")
+            jobs.reconnect(shell, console.say)

@@ -1,0 +1,83 @@
+"""`invoke status`: what is built on a host, and what is served there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from firstlight.core.report import Report
+from firstlight.core.words import columns
+from firstlight.effects import catalog
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.flows import prove, server
+from firstlight.flows.reach import look, opener, reached
+from firstlight.hosts.survey import Survey
+
+
+def run(root: Path, console: Console, *, host: str = "") -> Report:
+    """Show releases, running jobs, and every deployment with its state and its proof."""
+    inventory = catalog.inventory(root)
+    target = inventory.host(host)
+    with reached(opener(inventory, target, console), console) as shell:
+        seen = look(shell)
+        served = [_deployment(shell, seen, name) for name in sorted(seen.deployments)]
+    data = {
+        "host": target.name,
+        "root": str(seen.root),
+        "releases": sorted(seen.releases),
+        "jobs": sorted(seen.jobs),
+        "deployments": [entry for entry in served if entry],
+    }
+    return Report(_text(data), data)
+
+
+def _deployment(shell: Shell, seen: Survey, profile: str) -> dict[str, Any]:
+    found = seen.deployments[profile]
+    if not (found.current or found.started):
+        return {}
+    manifest = server.last_started(shell, seen, profile)
+    state = server.state(shell, server.service(manifest, seen.root))
+    is_current = manifest.id == found.current
+    health = server.healthy(shell, manifest.port).status if state.condition == "running" else 0
+    return {
+        "profile": profile,
+        "deployment": manifest.id,
+        "current": is_current,
+        "state": state.condition,
+        "detail": state.detail,
+        "restarts": state.restarts,
+        "healthy": health == 200,
+        "url_on_host": manifest.url_on_host,
+        "release": manifest.release,
+        "launcher": manifest.launcher,
+        "proof": dict(found.proof) if is_current else {},
+    }
+
+
+def _text(data: dict[str, Any]) -> str:
+    rows = [("host", f"{data['host']}, root {data['root']}")]
+    rows += [("release", release) for release in data["releases"]] or [("release", "none")]
+    rows += [("job without an end", job) for job in data["jobs"]]
+    for entry in data["deployments"]:
+        rows += _rows(entry)
+    if not data["deployments"]:
+        rows.append(("served", "nothing"))
+    return columns(rows)
+
+
+def _rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    answers = "answers" if entry["healthy"] else "does not answer"
+    state = f"{entry['state']}, {answers}" if entry["state"] == "running" else entry["state"]
+    proof = entry["proof"]
+    proved = f"{proof['outcome']} at {proof['at']}" if proof else "not proved"
+    rows = [
+        ("profile", f"{entry['profile']}, deployment {entry['deployment']}"),
+        ("  state", f"{state} ({entry['launcher']}, {entry['restarts']} restarts)"),
+        ("  address", f"{entry['url_on_host']} on the host"),
+        ("  release", entry["release"]),
+        ("  proof", proved),
+    ]
+    if proof:
+        rows.append(("  KV cache", prove.pool_text(proof)))
+    return rows

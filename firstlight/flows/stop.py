@@ -1,0 +1,35 @@
+"""`invoke stop`: stop a profile's server on a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firstlight.core.plan import Plan, preview
+from firstlight.core.report import Report
+from firstlight.effects import catalog, execute
+from firstlight.effects.console import Console
+from firstlight.flows import programs, recipes, server
+from firstlight.flows.reach import look, opener, reached
+from firstlight.serve.deploy import stop_step
+
+
+def run(
+    root: Path, console: Console, *, profile: str = "", host: str = "", dry_run: bool = False
+) -> Report:
+    """Stop the server; one that is stopped already is said to be."""
+    inventory = catalog.inventory(root)
+    target = inventory.host(host)
+    name = recipes.profile_name(inventory, target, profile)
+    with reached(opener(inventory, target, console), console) as shell:
+        seen = look(shell)
+        found = server.last_started(shell, seen, name)
+        service = server.service(found, seen.root)
+        over = server.state(shell, service).over
+        done = (f"the server of {name} is stopped",) if over else ()
+        plan = Plan("stop", target.name, () if over else (stop_step(service),), done)
+        data = {"profile": name, "deployment": found.id, "stopped": not over}
+        if dry_run:
+            return Report(preview(plan), data)
+        site = execute.Site(shell, seen.root, programs.supervisor(seen.root))
+        execute.execute(plan, {"host": site}, console)
+    return Report(f"{target.name}: the server of {name} is stopped", data)

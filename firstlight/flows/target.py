@@ -1,0 +1,221 @@
+"""What a deploy is about to make, on which ground: chosen and checked before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from firstlight import __version__
+from firstlight.core.errors import ConfigError, HostError
+from firstlight.core.plan import Run, Step
+from firstlight.core.schema import Document
+from firstlight.effects import catalog
+from firstlight.effects.console import Console
+from firstlight.effects.execute import Site
+from firstlight.effects.shell import Shell
+from firstlight.flows import programs, recipes, server
+from firstlight.flows.facts import ask_facts
+from firstlight.flows.ground import prepare
+from firstlight.flows.reach import read_remote
+from firstlight.hosts import pythons
+from firstlight.hosts.facts import Facts
+from firstlight.hosts.inventory import Host, Inventory
+from firstlight.hosts.survey import Survey
+from firstlight.serve import launch, models
+from firstlight.serve.arguments import check_args
+from firstlight.serve.capabilities import read_capabilities
+from firstlight.serve.deploy import Target
+from firstlight.serve.fits import misfits
+from firstlight.serve.launch import Launcher
+from firstlight.serve.manifest import FLAVOURS, Manifest, home_of, service_of
+from firstlight.serve.profile import Profile
+from firstlight.serve.readiness import port_taken
+from firstlight.serve.render import LAUNCH, UNIT, Deployment, deployment_id
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A target and how things stand: `running` = it has been started already, and `old` is the
+    server that runs now and would be replaced."""
+
+    target: Target
+    root: PurePosixPath
+    sites: Mapping[str, Site]
+    model_steps: tuple[Step, ...]
+    done: tuple[str, ...]
+    running: bool
+    old: launch.Deployment | None
+    linger_for: str | None
+
+    def back_steps(self) -> tuple[Step, ...]:
+        """What brings the replaced server back."""
+        if self.old is None:
+            return ()
+        title = f"start the server again that ran before ({self.old.home.name})"
+        return (Step("back", title, Run(launch.start(self.old))),)
+
+
+def choose(
+    root: Path,
+    console: Console,
+    shell: Shell,
+    inventory: Inventory,
+    document: Document[Profile],
+    release: str,
+    seen: Survey,
+    dry_run: bool,
+) -> Goal:
+    """Decide what to deploy and how; raises ConfigError or HostError for what cannot be."""
+    profile, facts = document.value, ask_facts(shell, seen.root)
+    _require_fit(profile, facts, shell.host.name)
+    choice = _launcher(profile, facts, shell.host.name)
+    target = describe(root, shell, document, release, seen, facts)
+    running = server.state(shell, target.service).condition in ("starting", "running")
+    old = _to_replace(shell, seen, profile.name, target.manifest.id)
+    if not running and old is None:
+        _require_port(profile, facts, seen, shell.host.name)
+    python = _python(facts, release, shell.host.name)
+    ground = prepare(
+        shell, inventory, seen, python, models.wheels_of(profile.model), {}, console, dry_run
+    )
+    made = models.model_name(profile.model)
+    done = [f"model {made}"] if made in seen.models else []
+    shipped = programs.shipped(seen.root)
+    source, home = profile.model, target.rendered.release
+    steps = () if done else tuple(models.model_steps(source, home, shipped, ground.depot))
+    return Goal(
+        target,
+        seen.root,
+        ground.sites,
+        steps,
+        (*done, *(["the server, started earlier"] if running else [])),
+        running,
+        old,
+        facts.user.name if choice.enable_linger else None,
+    )
+
+
+def expected_id(root: Path, host: Host, profile: Profile, release: str, launcher: Launcher) -> str:
+    """The id that a deployment of the profile has today."""
+    env = _env(root, host, profile)
+    key = models.model_key(profile.model)
+    return deployment_id(profile, templates(root), release, key, FLAVOURS[launcher], env)
+
+
+def templates(root: Path) -> dict[str, str]:
+    """The project's templates that a deployment is rendered from."""
+    folder = root / "templates"
+    found = (name for name in (LAUNCH, UNIT) if (folder / name).is_file())
+    return {name: catalog.read_text(folder / name, root) for name in found}
+
+
+def describe(
+    root: Path,
+    shell: Shell,
+    document: Document[Profile],
+    release: str,
+    seen: Survey,
+    facts: Facts,
+) -> Target:
+    """The deployment that the profile means on that host; raises ConfigError for its flags."""
+    launcher = _launcher(document.value, facts, shell.host.name).launcher
+    profile, home = document.value, seen.root / "releases" / release
+    file = home / "capabilities.json"
+    capabilities = read_capabilities(read_remote(shell, file), f"{shell.host.name}:{file}")
+    if faults := check_args(document, capabilities):
+        raise ConfigError(faults, remedy=f"the flags are those of release {release}")
+    id_ = expected_id(root, shell.host, profile, release, launcher)
+    is_root = facts.user.uid == 0
+    rendered = Deployment(
+        profile=profile,
+        home=home_of(seen.root, profile.name, id_),
+        release=home,
+        model=models.model_path(seen.root, profile.model),
+        flavour=FLAVOURS[launcher],
+        user="" if is_root else facts.user.name or "",
+        env=_env(root, shell.host, profile),
+        capabilities=capabilities,
+    )
+    manifest = _manifest(profile, id_, release, str(rendered.model), launcher, not is_root)
+    library = seen.root / "lib" / programs.library()
+    return Target(rendered, service_of(manifest, seen.root, library), manifest)
+
+
+def _python(facts: Facts, release: str, host: str) -> tuple[str, str]:
+    """The interpreter that a release was made with: its series and its path on the host."""
+    digits = release.rsplit("-", 2)[1].removeprefix("py")
+    series = f"{digits[0]}.{digits[1:]}"
+    found = pythons.choose(facts.pythons, facts.system, [series])
+    if isinstance(found, pythons.Python):
+        return series, str(found.path)
+    raise HostError(found.what, where=host, remedy=found.fix)
+
+
+def _manifest(
+    profile: Profile, id_: str, release: str, model: str, launcher: Launcher, sudo: bool
+) -> Manifest:
+    service = profile.service
+    return Manifest(
+        schema=1,
+        profile=profile.name,
+        id=id_,
+        release=release,
+        model=model,
+        served_model_name=profile.served_model_name,
+        launcher=launcher,
+        sudo=sudo and launcher == "systemd-system",
+        restart=service.restart,
+        stop_s=service.stop_timeout_s,
+        bind=service.bind,
+        port=service.port,
+        firstlight=__version__,
+    )
+
+
+def _env(root: Path, host: Host, profile: Profile) -> dict[str, str]:
+    document, _ = recipes.stack(root, profile.stack)
+    return {**document.value.env, **host.env}
+
+
+def _launcher(profile: Profile, facts: Facts, host: str) -> launch.Choice:
+    sudo = facts.sudo.kind
+    return launch.choose_launcher(
+        profile.service.launcher,
+        is_root=facts.user.uid == 0,
+        systemd=facts.systemd.system_usable,
+        linger=bool(facts.systemd.linger) and facts.systemd.user_usable,
+        sudo=sudo if sudo in ("passwordless", "password") else "none",
+        where=host,
+    )
+
+
+def _require_fit(profile: Profile, facts: Facts, host: str) -> None:
+    found = misfits(profile.match, facts.gpus)
+    if found:
+        raise HostError(
+            f"profile {profile.name} is not for this host: {'; '.join(found)}",
+            where=host,
+            remedy="name another host, or change `match` in the profile",
+        )
+
+
+def _to_replace(shell: Shell, seen: Survey, profile: str, new: str) -> launch.Deployment | None:
+    """Another deployment of the profile that has not been stopped: the one that was started last,
+    which is the current one unless a deploy was left before its end."""
+    found = seen.deployments.get(profile)
+    if found is None or found.started in ("", new):
+        return None
+    service = server.service(server.last_started(shell, seen, profile), seen.root)
+    return None if server.state(shell, service).over else service
+
+
+def _require_port(profile: Profile, facts: Facts, seen: Survey, host: str) -> None:
+    port = profile.service.port
+    if not facts.taken(port):
+        return
+    holders = (d.profile for d in seen.deployments.values() if d.manifest.get("port") == port)
+    holder = next((f"the server of profile {name}" for name in holders if name != profile.name), "")
+    refusal = port_taken(port, holder)
+    assert refusal is not None
+    raise HostError(refusal.text, where=host, remedy=refusal.remedy)

@@ -1,0 +1,105 @@
+"""Watching a server start: its phases as they come, until it is ready or the log says why not."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+
+from firstlight.core.errors import StepError
+from firstlight.core.words import span
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.flows import server
+from firstlight.serve import launch
+from firstlight.serve.manifest import Manifest
+from firstlight.serve.readiness import Limits, Moment, Process, Readiness, judge, phase_text
+from firstlight.serve.running import ServerState
+from firstlight.serve.serverlog import Phase, ServerLog, feed
+
+_PAUSE_S = 0.5
+_TAIL_LINES = 15
+
+
+@dataclass(frozen=True)
+class _View:
+    """What is known after a look; times are of the monotonic clock, in seconds."""
+
+    log: ServerLog
+    offset: str = ""
+    health: tuple[int, ...] = ()
+    since: float = 0.0
+    changed: float = 0.0
+    tail: tuple[str, ...] = ()
+
+
+def until_ready(
+    shell: Shell,
+    deployment: launch.Deployment,
+    found: Manifest,
+    limits: Limits,
+    console: Console,
+) -> ServerLog:
+    """The log of the start once the server is ready; raises StepError with the log's cause."""
+    begin = time.monotonic()
+    view = _View(ServerLog(), since=begin, changed=begin)
+    while True:
+        before = view.log.phase
+        look = partial(_look, shell, deployment, found, view)
+        view, state = server.across(shell, console, look)
+        moment = _moment(view, state)
+        verdict = judge(moment, limits)
+        if view.log.phase is not before and view.log.phase is not Phase.READY:
+            console.say(f"  {span(moment.elapsed_s):>11}  {view.log.phase}")
+        if verdict.state == "ready":
+            console.say(f"  {span(moment.elapsed_s):>11}  ready")
+            return view.log
+        if verdict.state == "failed":
+            raise _failure(verdict, view, shell.host.name, found.profile)
+        console.note(phase_text(moment))
+        time.sleep(_PAUSE_S)
+
+
+def _look(
+    shell: Shell, deployment: launch.Deployment, found: Manifest, view: _View
+) -> tuple[_View, ServerState]:
+    piece = server.chunk(shell, deployment, view.offset)
+    text = piece.data.decode("utf-8", "replace")
+    health = view.health
+    if view.log.phase in (Phase.WARMUP, Phase.READY) or not text:
+        health = (*view.health[-20:], server.healthy(shell, found.port).status)
+    new = replace(
+        view,
+        log=feed(view.log, text),
+        offset=piece.next_offset,
+        health=health,
+        changed=time.monotonic() if text else view.changed,
+        tail=(*view.tail, *(line for line in text.splitlines() if line.strip()))[-_TAIL_LINES:],
+    )
+    return new, piece.state
+
+
+def _moment(view: _View, state: ServerState) -> Moment:
+    now = time.monotonic()
+    return Moment(view.log, _process(state), view.health, now - view.since, now - view.changed)
+
+
+def _process(state: ServerState) -> Process:
+    match state.condition:
+        case "starting" | "running" | "stopping":
+            return Process("running")
+        case "restarting":
+            return Process("restarting", state.rc)
+        case "failed":
+            return Process("failed", state.rc)
+    return Process("exited", state.rc)
+
+
+def _failure(verdict: Readiness, view: _View, host: str, profile: str) -> StepError:
+    evidence = f"log line {verdict.line}: {verdict.evidence}" if verdict.evidence else ""
+    return StepError(
+        f"the server of {profile} did not start: {verdict.text}",
+        where=host,
+        remedy=verdict.remedy,
+        log=evidence or "\n".join(view.tail),
+    )

@@ -1,0 +1,104 @@
+"""From a profile and a release to the steps that make a server of them, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from firstlight.core.command import Script, quote
+from firstlight.core.plan import Run, Ship, ShipFile, Step, Watch, WriteFile
+from firstlight.serve import launch
+from firstlight.serve.manifest import Manifest, render_manifest
+from firstlight.serve.render import (
+    Deployment,
+    render_env,
+    render_launch,
+    render_unit,
+)
+
+# Each link is renamed into place. `previous` is what a rollback would go back to; `started` lets
+# a later deploy find a server that was left while it started.
+_POINT = """\
+cd -- "$1" || return
+point() { ln -sfn -- "$2" "$1.new" && mv -T -- "$1.new" "$1"; }
+"""
+_STARTED = _POINT + 'point started "$2"\n'
+_SWITCH = f"""\
+{_POINT}
+was=$(readlink -- current)
+if [ -n "$was" ] && [ "$was" != "$2" ]; then point previous "$was" || return; fi
+point current "$2"
+"""
+_STOP_MARGIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """One deployment in its three aspects: what is rendered, what is launched, what is recorded."""
+
+    rendered: Deployment
+    service: launch.Deployment
+    manifest: Manifest
+
+
+def file_steps(
+    target: Target, templates: Mapping[str, str], secrets: Mapping[str, str]
+) -> Iterator[Step]:
+    """Write the deployment's files."""
+    home = target.rendered.home
+    script = render_launch(target.rendered, templates)
+    yield Step("launch", "write the launch script", WriteFile(home / "launch.sh", script, 0o755))
+    if target.rendered.flavour != "process":
+        unit = render_unit(target.rendered, templates)
+        yield Step("unit", "write the systemd unit", WriteFile(home / "unit", unit))
+    if secrets:
+        env = WriteFile(home / "env", render_env(secrets), 0o600, secret=True)
+        yield Step("env", "write the secrets, for the server alone", env)
+    record = WriteFile(home / "manifest.json", render_manifest(target.manifest))
+    yield Step("manifest", "say what is deployed", record)
+
+
+def start_steps(
+    target: Target,
+    programs: Mapping[str, ShipFile],
+    old: launch.Deployment | None,
+    linger_for: str | None,
+) -> Iterator[Step]:
+    """Stop what is to be replaced, and start the server."""
+    library = tuple(programs[name] for name in ("serve.sh", "processes.sh"))
+    yield Step("library", "send what starts the server", Ship(library))
+    if linger_for is not None:
+        run = Run(launch.enable_linger(linger_for))
+        yield Step("linger", f"let services of {linger_for} outlive a login", run)
+    if old is not None:
+        yield stop_step(old)
+    home = target.rendered.home
+    mark = Run(Script(_STARTED, (str(home.parent), home.name)))
+    yield Step("mark", "note which deployment is started", mark)
+    title = f"start the server ({target.service.launcher})"
+    yield Step("start", title, Run(launch.start(target.service), _patience(target.service)))
+
+
+def proof_steps(target: Target) -> Iterator[Step]:
+    """Wait for the server, prove it, and only then make it the current one."""
+    manifest, home = target.manifest, target.rendered.home
+    url = quote(f"{manifest.url_on_host}/health_generate")
+    script = Script(f"until curl -fsS {url}; do sleep 1; done")
+    yield Step("ready", "wait until it is ready", Watch("ready", script))
+    body = quote(f'{{"model": "{manifest.served_model_name}", "temperature": 0, "messages": ...}}')
+    chat = quote(f"{manifest.url_on_host}/v1/chat/completions")
+    info = quote(f"{manifest.url_on_host}/server_info")
+    asked = Script(f"# each question of the profile\ncurl -fsS {chat} --json {body}\ncurl {info}")
+    yield Step("smoke", "ask it what it must know, compare its own figures", Watch("smoke", asked))
+    args = (str(home.parent), home.name)
+    yield Step("switch", "make it the current deployment", Run(Script(_SWITCH, args)))
+
+
+def stop_step(service: launch.Deployment) -> Step:
+    """Stop a server."""
+    title = f"stop the server of {service.profile} ({service.home.name})"
+    return Step("stop", title, Run(launch.stop(service), _patience(service)))
+
+
+def _patience(service: launch.Deployment) -> float:
+    return service.stop_s + _STOP_MARGIN_S
