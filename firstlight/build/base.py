@@ -2,27 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from firstlight.build.recipe import Python, Stack
+from firstlight.build.recipe import Stack
 from firstlight.core.errors import HostError
-
-
-def pick_python(stack: Stack, found: Mapping[str, str], host: str) -> tuple[Python, str]:
-    """The CPython that the stack wants most of those a host has, and its path.
-
-    `found` maps versions ("3.11") to paths. Raises HostError when none of them will do.
-    """
-    for python in stack.python:
-        if python in found:
-            return python, found[python]
-    wanted = " or ".join(stack.python)
-    there = ", ".join(sorted(found, key=_number)) or "none"
-    raise HostError(
-        f"stack {stack.name} needs Python {wanted}; Pythons on the host: {there}",
-        where=host,
-        remedy=f"install one of them, for example: sudo apt install python{stack.python[0]}",
-    )
 
 
 def require_base(stack: Stack, arch: str, glibc: str, host: str) -> None:

@@ -16,6 +16,8 @@ from firstlight.core.plan import ShipFile
 from firstlight.core.schema import Model
 
 REPACK, DESCRIBE = "repack_wheel.py", "capabilities.py"
+# What decides the bytes of a patched wheel, beside what goes into it.
+_REPACKING = (REPACK, "unified_diff.py")
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,15 @@ def sources(order: Order) -> dict[str, Wheel]:
 
 def artifacts(order: Order) -> tuple[Artifact, ...]:
     """What is made from the components, in the order of the stack."""
-    program, published = order.programs[REPACK].sha256, sources(order)
+    published = sources(order)
+    programs = [order.programs[name].sha256 for name in _REPACKING]
     return tuple(
         patched_artifact(
             order.layout,
             order.components[name],
             published[name],
             order.patches.get(name, ()),
-            program,
+            programs,
         )
         for name in order.stack.components
     )

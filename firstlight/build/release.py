@@ -82,9 +82,13 @@ def wheel_path(layout: Layout, wheel: Wheel) -> PurePosixPath:
 
 
 def patched_artifact(
-    layout: Layout, component: Component, source: Wheel, patches: Iterable[Patch], program: str
+    layout: Layout,
+    component: Component,
+    source: Wheel,
+    patches: Iterable[Patch],
+    programs: Iterable[str],
 ) -> Artifact:
-    """A component's wheel with patches in it; `program` is the digest of what repacks it.
+    """A component's wheel with patches in it; `programs` are the digests of what repacks it.
 
     The order of the patches counts, their file names do not.
     """
@@ -96,7 +100,7 @@ def patched_artifact(
             "kind": component.source.kind,
             "source": source.sha256,
             "patches": [[patch.sha256, patch.load_bearing] for patch in patches],
-            "program": program,
+            "programs": sorted(programs),
         }
     )
     version = f"{component.version}+{component.local_version}"

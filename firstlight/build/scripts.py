@@ -32,7 +32,7 @@ shift 5
 rm -rf -- "$home.partial"
 mkdir -p -- "$home.partial"
 "$python" "$program" --wheel "$wheel" --local-version "$local_version" "$@" \\
-  --out "$home.partial"
+  --out "$home.partial" --receipt "$home.partial/receipt.json"
 mv -T -- "$home.partial" "$home"
 """
 
