@@ -82,7 +82,8 @@ class Talk:
 
     def _stopped(self, late: Answer, way: tuple[tuple[str, ...], bytes]) -> bool:
         """End the script's whole process group, by the same way to root; True when it is gone."""
-        if not late.group.isdigit():
+        # 0 is a group of another PID namespace; `kill -- -0` and `-1` would hit others.
+        if not late.group.isdigit() or int(late.group) <= 1:
             return False
         argv, first = way
         frame = framed(Script(program("stop_group.sh"), (late.group,)), {})

@@ -4,7 +4,6 @@ import hashlib
 import os
 import signal
 import threading
-import time
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -15,7 +14,7 @@ from firstlight.core.plan import ShipFile
 from firstlight.effects.local import LocalShell
 from firstlight.effects.ssh import open_shell
 from firstlight.hosts.inventory import Host
-from tests.effects.test_ssh_run import alive
+from tests.effects.test_ssh_run import alive, press_ctrl_c
 
 
 @pytest.fixture
@@ -68,12 +67,7 @@ def test_a_script_that_closes_its_outputs_keeps_its_status(local: LocalShell) ->
 def test_ctrl_c_stops_the_script_and_goes_on_up(local: LocalShell, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
 
-    def press() -> None:
-        while not (pid.exists() and pid.read_text()):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=press, daemon=True).start()
+    threading.Thread(target=press_ctrl_c, args=(pid,), daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         local.run(Script('echo $BASHPID >"$1"; sleep 600', (str(pid),)))
     assert not alive(int(pid.read_text()))

@@ -1,9 +1,11 @@
 """Scripts over a real sshd: exact bytes, exact arguments, and no hanging."""
 
 import os
+import signal
 import string
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -107,6 +109,13 @@ def test_a_late_script_is_stopped_with_its_children(shell: Shell, tmp_path: Path
     assert not alive(int(pid.read_text()))
 
 
+def press_ctrl_c(when: Path) -> None:
+    """As a person would, once a file has something in it."""
+    while not (when.exists() and when.stat().st_size):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def alive(pid: int) -> bool:
     """True for a process that is there and no zombie."""
     try:
@@ -146,3 +155,12 @@ def test_what_it_cost_is_counted(shell: Shell) -> None:
     shell.run(Script("true"))
     shell.run(Script("true"))
     assert (shell.connections, shell.scripts) == (1, 2)
+
+
+def test_ctrl_c_stops_the_script_and_goes_on_up(shell: Shell, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    threading.Thread(target=press_ctrl_c, args=(pid,), daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        shell.run(Script('echo $BASHPID >"$1"; sleep 600', (str(pid),)))
+    assert not alive(int(pid.read_text()))
+    assert shell.run(Script("echo on")).text == "on\n"

@@ -17,6 +17,7 @@ from firstlight.core.errors import ConnectionLost, HostError
 from firstlight.core.plan import ShipFile
 from firstlight.effects.shell import Shell
 from tests.effects.sshd import Sshd
+from tests.effects.test_ssh_run import press_ctrl_c
 
 
 def make(folder: Path, name: str, data: bytes) -> ShipFile:
@@ -187,3 +188,14 @@ def test_a_transfer_that_is_cut_is_gone_on_from(sshd: Sshd, shell: Shell, tmp_pa
     said = send(shell, [file])
     assert place(file).read_bytes() == data
     assert f"of {(len(data) - come) / 2**20:.1f} MiB" in said[-1]
+
+
+def test_ctrl_c_ends_a_transfer_and_keeps_what_has_come(shell: Shell, tmp_path: Path) -> None:
+    data = os.urandom(64_000_000)
+    file = make(tmp_path, "big", data)
+    threading.Thread(target=press_ctrl_c, args=(partial(file),), daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        send(shell, [file])
+    assert not place(file).exists()
+    send(shell, [file])
+    assert place(file).read_bytes() == data
