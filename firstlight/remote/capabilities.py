@@ -1,5 +1,7 @@
 """Remote program: ask the engine of a release which flags it takes, and print them as JSON.
 
+    capabilities.py sglang >capabilities.json
+
 Run by the release's own python. What it prints is the engine's argparse, not a list that anyone
 typed: a profile is checked against it. Standard output carries JSON alone; whatever the engine
 says while it is imported goes to standard error.
@@ -146,7 +148,7 @@ def complain(error: str, fix: str) -> int:
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--engine", choices=ENGINES, default="sglang")
+    parser.add_argument("engine", choices=ENGINES)
     engine = parser.parse_args(argv).engine
     try:
         answer = ask(engine)
