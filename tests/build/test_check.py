@@ -1,0 +1,224 @@
+"""Faults of recipes: each has its place and says what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from firstlight.build.check import check_component, check_patches, check_stack
+from firstlight.build.recipe import PatchRegistry, Stack, patches_for, pin
+from firstlight.core.errors import ConfigError
+from firstlight.core.schema import load
+from tests.build.small import COMPONENT, STACK, component, parts, stack
+
+REGISTRY = """\
+schema: 1
+patches:
+  - file: sglang/0001-start.patch
+    component: sglang
+    versions: ==0.5.23
+    stacks: [tiny-cpu]
+    reason: it does not start
+    upstream: none yet
+    drop_when: it starts
+    load_bearing: true
+"""
+FILES = ("sglang/0001-start.patch",)
+
+
+def faults_of(old: str, new: str) -> list[str]:
+    assert old in STACK
+    return [str(fault) for fault in check_stack(stack(STACK.replace(old, new, 1)), parts())]
+
+
+def test_a_good_stack_has_no_fault() -> None:
+    assert check_stack(stack(), parts()) == ()
+    assert check_component(component()) == ()
+
+
+AT = "recipes/stacks/tiny-cpu.yaml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("einops==0.8.2", "einops", "26:5: 'einops' is not pinned; write einops==version"),
+        ("einops==0.8.2", "einops>=1", "26:5: 'einops>=1' is not pinned; write einops==version"),
+        (
+            "einops==0.8.2",
+            "einops==0.*",
+            "26:5: 'einops==0.*' is not pinned; write einops==version",
+        ),
+        ("einops==0.8.2", "a b", "26:5: 'a b' is no requirement; write name==version"),
+        ("einops==0.8.2", "Torch==1", "26:5: torch is given twice"),
+        (
+            "uv==0.13.9",
+            "pip==26.0",
+            "28:3: needs uv==version, which resolves stacks and assembles releases",
+        ),
+        ("[sglang]", "[sglan]", "9:14: no component 'sglan'; did you mean 'sglang'?"),
+        (
+            "index: torch-cpu",
+            "index: torch",
+            "15:12: index 'torch' has no address; did you mean 'torch-cpu'?",
+        ),
+        ('glibc: "2.34"', "glibc: new", "7:8: 'new' is no glibc version; write for example '2.34'"),
+        (
+            '"3.12"]',
+            '"3.12", "3.13"]',
+            "18:7: torch has no wheel for Python 3.13, which the stack offers",
+        ),
+        (
+            "[filelock]",
+            "['file lock']",
+            "16:13: 'file lock' is no requirement; write for example 'jinja2>=3'",
+        ),
+        (
+            "version: 2.13.0+cpu",
+            "version: two",
+            "14:14: 'two' is no version; write for example '0.5.23'",
+        ),
+        (
+            "SGLANG_USE",
+            "SGLANG-USE",
+            "30:26: not a name for an environment variable: 'SGLANG-USE_CPU_ENGINE'",
+        ),
+        (
+            "file: torch-2.13.0+cpu-cp311-cp311",
+            "file: torch-2.13.0+cpu-cp312-cp312",
+            "19:15: torch-2.13.0+cpu-cp312-cp312-manylinux_2_28_x86_64.whl does not fit "
+            "Python 3.11 on x86_64",
+        ),
+        (
+            "file: torch-2.13.0+cpu-cp311-cp311",
+            "file: torch-2.13.1+cpu-cp311-cp311",
+            "19:15: torch-2.13.1+cpu-cp311-cp311-manylinux_2_28_x86_64.whl is not torch 2.13.0+cpu",
+        ),
+    ],
+)
+def test_a_fault_of_a_stack_is_shown_at_its_place(old: str, new: str, message: str) -> None:
+    assert faults_of(old, new) == [f"{AT}:{message}"]
+
+
+def test_every_fault_is_told_at_once() -> None:
+    text = STACK.replace("einops==0.8.2", "einops").replace("[sglang]", "[other]")
+    assert len(check_stack(stack(text), parts())) == 2
+
+
+def test_a_bad_hash_and_a_bad_file_name_are_no_wheel() -> None:
+    text = STACK.replace("a1" * 32, "A1" * 32).replace("torch-2.13.0+cpu-cp312", "torch-cp312")
+    with pytest.raises(ConfigError) as caught:
+        stack(text)
+    first, second = (str(fault) for fault in caught.value.faults)
+    assert first == f"{AT}:20:17: {'A1' * 32!r} is no sha256; it has 64 digits 0-9, a-f"
+    assert second.startswith(f"{AT}:23:15: 'torch-cp312-cp312-")
+    assert second.endswith("is no name of a wheel")
+
+
+def test_a_source_of_another_kind_is_refused() -> None:
+    with pytest.raises(ConfigError) as caught:
+        component(COMPONENT.replace("kind: wheel", "kind: git"))
+    assert str(caught.value) == (
+        "recipes/components/sglang.yaml:6:9: expected one of 'wheel'; got \"git\""
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("0.5.23", "new", "4:10: 'new' is no version; write for example '0.5.23'"),
+        (
+            "firstlight.cpu",
+            "first light",
+            "7:16: 'first light' is no local version; letters, digits and dots only",
+        ),
+    ],
+)
+def test_a_component_has_a_version_that_a_package_can_have(
+    old: str, new: str, message: str
+) -> None:
+    found = check_component(component(COMPONENT.replace(old, new)))
+    assert [str(fault) for fault in found] == [f"recipes/components/sglang.yaml:{message}"]
+
+
+def patch_faults(text: str, files: tuple[str, ...] = FILES) -> list[str]:
+    document = load(text, "patches/registry.yaml", PatchRegistry)
+    return [str(fault) for fault in check_patches(document, ["sglang"], ["tiny-cpu"], files)]
+
+
+def test_a_good_registry_has_no_fault() -> None:
+    assert patch_faults(REGISTRY) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "messages"),
+    [
+        (
+            "component: sglang",
+            "component: sgl",
+            ["4:16: no component 'sgl'; did you mean 'sglang'?"],
+        ),
+        (
+            "==0.5.23",
+            "0.5.23",
+            ["5:15: '0.5.23' is no set of versions; write for example '==0.5.23'"],
+        ),
+        ("[tiny-cpu]", "[tiny]", ["6:13: no stack 'tiny'; did you mean 'tiny-cpu'?"]),
+        (
+            "0001-start",
+            "0001-star",
+            [
+                "3:11: no file patches/sglang/0001-star.patch; "
+                "did you mean 'sglang/0001-start.patch'?",
+                "3:3: patch 'sglang/0001-start.patch' has no entry; "
+                "say why it is there, or delete it",
+            ],
+        ),
+    ],
+)
+def test_a_fault_of_the_registry_is_shown_at_its_place(
+    old: str, new: str, messages: list[str]
+) -> None:
+    found = sorted(patch_faults(REGISTRY.replace(old, new)))
+    assert found == [f"patches/registry.yaml:{message}" for message in messages]
+
+
+def test_a_patch_is_listed_once() -> None:
+    entry = REGISTRY.partition("patches:\n")[2]
+    assert patch_faults(REGISTRY + entry) == [
+        "patches/registry.yaml:11:11: patch 'sglang/0001-start.patch' is given twice"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "count"),
+    [
+        ("", "", 1),
+        ("==0.5.23", "'>=0.5,<0.6'", 1),
+        ("==0.5.23", "<0.5.23", 0),
+        ("    stacks: [tiny-cpu]\n", "", 1),
+        ("[tiny-cpu]", "[other]", 0),
+        ("component: sglang", "component: other", 0),
+    ],
+)
+def test_a_patch_is_for_certain_versions_and_stacks(old: str, new: str, count: int) -> None:
+    registry = load(REGISTRY.replace(old, new, 1), "registry.yaml", PatchRegistry).value
+    assert len(patches_for(registry, component().value, "tiny-cpu")) == count
+
+
+def test_a_pin_has_a_plain_name() -> None:
+    assert pin("Prometheus_Client==0.26.0") == ("prometheus-client", "0.26.0")
+
+
+@pytest.mark.parametrize("text", ["a @ file:///x", "a==1; python_version<'4'", "a==1,==2", "a===1"])
+def test_what_is_looser_than_a_pin_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not pinned"):
+        pin(text)
+
+
+def test_the_project_s_own_stack_names_no_index_but_torch_s() -> None:
+    root = Path(__file__).parents[2] / "recipes" / "stacks"
+    for path in root.glob("*.yaml"):
+        for address in load(path.read_text(), str(path), Stack).value.indexes.values():
+            assert address.startswith("https://download.pytorch.org/")
