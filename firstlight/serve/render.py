@@ -15,6 +15,7 @@ from firstlight.serve.profile import ENGINE_SECRETS, Profile
 from firstlight.serve.templates import Ready, fill, systemd_path
 
 LAUNCH, UNIT = "launch.sh.j2", "systemd.service.j2"
+MOST_STARTS = 5
 MODULE = "sglang.launch_server"
 Flavour = Literal["system", "user", "process"]
 
@@ -56,7 +57,6 @@ def render_launch(deployment: Deployment, templates: Mapping[str, str]) -> str:
     profile, release = deployment.profile, deployment.release
     pairs = _engine_secrets(profile)
     names = {name.partition("=")[0] for name in pairs}
-    files = [deployment.home / "env", profile.service.secrets_file]
     values: dict[str, object] = {
         "home": deployment.home,
         "bin": release / "venv/bin",
@@ -65,7 +65,7 @@ def render_launch(deployment: Deployment, templates: Mapping[str, str]) -> str:
         "module": MODULE,
         "env": {**deployment.env, **profile.env},
         "secrets": profile.service.secrets,
-        "secret_files": tuple(file for file in files if file is not None),
+        "secrets_file": profile.service.secrets_file,
         "engine_secrets": pairs,
         "secrets_of_engine": tuple(sorted(names)),
         "lines": server_lines(deployment),
@@ -82,6 +82,8 @@ def render_unit(deployment: Deployment, templates: Mapping[str, str]) -> str:
         "user": deployment.user if deployment.flavour == "system" else "",
         "script": deployment.home / "launch.sh",
         "restart": service.restart,
+        "starts": MOST_STARTS,
+        "start_window_s": MOST_STARTS * service.start_timeout_s,
         "stop_timeout_s": service.stop_timeout_s,
         "memory": service.memory_bytes,
         "log": Ready(systemd_path(deployment.home / "log")),
