@@ -179,8 +179,9 @@ def test_ssh_config_gives_name_port_and_key(sshd: Sshd, home: Path) -> None:
     assert answers(Host(name="gpu07", address="box"))
 
 
-def test_a_broken_ssh_config_is_told(sshd: Sshd, home: Path) -> None:
-    (home / ".ssh" / "config").write_text("Host box\n  Port\n")
+@pytest.mark.parametrize("line", ["Port", "ConnectTimeout soon", "Match who"])
+def test_a_broken_ssh_config_is_told(sshd: Sshd, home: Path, line: str) -> None:
+    (home / ".ssh" / "config").write_text(f"Host *\n  {line}\n")
     assert "your ssh_config cannot be used" in refusal(sshd.host())
 
 

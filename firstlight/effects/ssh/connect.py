@@ -63,7 +63,7 @@ def _ssh_config(where: str) -> Config:
     config = Config(lazy=True)
     try:
         config.load_ssh_config()
-    except (ConfigParseError, OSError) as error:
+    except (ConfigParseError, OSError, ValueError) as error:
         raise _bad_config(where, error) from None
     return config
 
@@ -86,25 +86,9 @@ def _leg(
 ) -> tuple[Connection, Place]:
     """One hop's connection, not yet open, as its inventory entry and the ssh_config have it."""
     settings = _look_up(config, hop.address)
-    connection = Connection(
-        hop.address,
-        user=hop.user,
-        port=hop.port,
-        config=config,
-        gateway=gateway or settings.get("proxycommand") or False,
-        connect_timeout=int(settings.get("connecttimeout", _CONNECT_S)),
-        forward_agent=False,
-    )
-    address, port = connection.host, int(connection.port)
-    place = Place(hop.name, address, port, connection.user, via, towards)
-    files = _files(settings.get("userknownhostsfile", _USER_FILES))
-    keys = read((*files, *_files(settings.get("globalknownhostsfile", _GLOBAL_FILES))))
-    trust = Strict(
-        place,
-        keys,
-        (*files, Path(_USER_FILES.split()[0]).expanduser())[0],
-        settings.get("hostkeyalias", ""),
-    )
+    connection = _connection(hop, config, gateway, settings)
+    place = Place(hop.name, connection.host, connection.port, connection.user, via, towards)
+    trust = _trust(place, settings)
     connection.client.set_missing_host_key_policy(trust)
     connection.connect_kwargs = {
         "auth_strategy": Identities(_account(hop, place, settings)),
@@ -114,6 +98,35 @@ def _leg(
         "channel_timeout": 20,
     }
     return connection, place
+
+
+def _connection(
+    hop: Hop, config: Config, gateway: Connection | None, settings: Mapping[str, Any]
+) -> Connection:
+    try:
+        return Connection(
+            hop.address,
+            user=hop.user,
+            port=hop.port,
+            config=config,
+            gateway=gateway or settings.get("proxycommand") or False,
+            connect_timeout=int(settings.get("connecttimeout", _CONNECT_S)),
+            forward_agent=False,
+        )
+    except ValueError as error:  # a Port or a ConnectTimeout that is no number
+        raise _bad_config(hop.name, error) from None
+
+
+def _trust(place: Place, settings: Mapping[str, Any]) -> Strict:
+    ours = _files(settings.get("userknownhostsfile", _USER_FILES))
+    files = (*ours, *_files(settings.get("globalknownhostsfile", _GLOBAL_FILES)))
+    to_add = ours[0] if ours else _files(_USER_FILES)[0]
+    try:
+        keys = read(files)
+    except OSError as error:
+        what = f"cannot read {error.filename}: {error.strerror}"
+        raise HostError(what, where=str(place), remedy="make that file readable for you") from None
+    return Strict(place, keys, to_add, settings.get("hostkeyalias", ""))
 
 
 def _files(text: str) -> tuple[Path, ...]:
