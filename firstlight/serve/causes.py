@@ -40,6 +40,9 @@ def _rule(kind: str, pattern: str, advice: str, weight: int = 3) -> Rule:
     return Rule(kind, re.compile(pattern), advice, weight)
 
 
+PORT = "port"
+"""The kind of a cause that a server may not notice itself: another process has its port."""
+
 _SMALLER = "lower mem_fraction_static, the CUDA graph batch sizes or max_running_requests"
 _BUSY = "see who holds the GPU (`nvidia-smi`), stop it, or choose another GPU"
 
@@ -83,7 +86,7 @@ RULES: tuple[Rule, ...] = (
         "the GPU driver does not serve this CUDA build: run `invoke doctor` on the host",
     ),
     _rule(
-        "port",
+        PORT,
         r"(?i)address already in use|Errno 98\b|[Pp]ort is already in use"
         r"|port\w* at \d+ is not available",
         "another process listens on the port: stop it, or give the profile another port",
@@ -241,6 +244,16 @@ def look(search: Search, number: int, message: str) -> Search:
 def survived(search: Search) -> Search:
     """The server went on to its next phase: what could have been survived was no cause."""
     return replace(search, trace=False) if search.mortal else Search()
+
+
+def served(search: Search) -> Search:
+    """The server said that it is ready, so it survived all; but for a lost port.
+
+    A server that cannot bind sends its warm-up request to whoever holds the port, gets an answer,
+    and says that it is ready.
+    """
+    lost = search.best is not None and search.best.kind == PORT
+    return search if lost else Search()
 
 
 def _matching(message: str) -> Rule | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from firstlight.core.words import span
-from firstlight.serve.causes import Cause
+from firstlight.serve.causes import PORT, Cause
 from firstlight.serve.serverlog import Phase, ServerLog, cause, last_line, progress
 
 State = Literal["waiting", "ready", "failed"]
@@ -75,6 +75,10 @@ def judge(moment: Moment, limits: Limits) -> Readiness:
     """What one look at a starting server says."""
     if moment.process.state != "running":
         return _died(moment)
+    found = cause(moment.log)
+    if found is not None and found.kind == PORT:
+        # Whoever answers on the port, it is not this server; it may even call itself ready.
+        return _died(moment)
     if moment.health[-1:] == (200,):
         return Readiness("ready", f"ready after {span(moment.elapsed_s)}")
     if moment.log.phase is Phase.DIED and moment.quiet_s >= _LAST_WORDS_S:
@@ -129,7 +133,7 @@ def gpu_full(gpus: Sequence[GpuUse], needed_share: float) -> Readiness | None:
 _LAST_WORDS_S = 2.0
 
 _KINDS: Mapping[str, Kind] = {
-    "port": "port taken",
+    PORT: "port taken",
     "gpu-memory": "gpu full",
     "gpu-busy": "gpu full",
     "pool-size": "gpu full",
@@ -176,8 +180,7 @@ def _died_silent(moment: Moment, when: str, found: Cause | None) -> Readiness:
 
 
 def _last_phase(moment: Moment) -> str:
-    phase = moment.log.phase
-    return "while it ran" if phase in (Phase.READY, Phase.DIED) else f"while {_DOING[phase]}"
+    return f"while {_DOING[moment.log.died_in or moment.log.phase]}"
 
 
 _DOING: Mapping[Phase, str] = {
@@ -186,6 +189,8 @@ _DOING: Mapping[Phase, str] = {
     Phase.POOL: "making the KV pool",
     Phase.GRAPHS: "capturing graphs",
     Phase.WARMUP: "warming up",
+    Phase.READY: "serving",
+    Phase.DIED: "ending",
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
 
-from firstlight.serve.causes import Cause, Search, look, survived
+from firstlight.serve.causes import Cause, Search, look, served, survived
 
 
 class Phase(StrEnum):
@@ -76,10 +76,12 @@ class ServerLog:
     """All that a log has said so far. `tail` is an unfinished line, `lines` counts the finished.
 
     `done`, `total` are the progress of the phase at hand (0 of 0 = not told).
+    `died_in` is the phase that the log's death ended.
     `boots` counts starts; what a former boot said is forgotten, but for its cause of death.
     """
 
     phase: Phase = Phase.STARTING
+    died_in: Phase | None = None
     lines: int = 0
     last: str = ""
     tail: str = ""
@@ -129,8 +131,7 @@ def last_line(log: ServerLog) -> str:
 
 def progress(log: ServerLog) -> tuple[int, int]:
     """Steps done and in all of the phase at hand, (0, 0) when the log tells none."""
-    bars = _BAR.findall(log.tail)
-    return (int(bars[-1][0]), int(bars[-1][1])) if bars else (log.done, log.total)
+    return _bar(log.tail) or (log.done, log.total)
 
 
 def bare(line: str) -> str:
@@ -152,18 +153,20 @@ def _piece(log: ServerLog, piece: tuple[str, str]) -> ServerLog:
     stamp = _STAMP.search(line)
     rank = stamp["rank"].strip() if stamp else ""
     message = line[stamp.end() :] if stamp else line
-    counted = replace(log, lines=log.lines + (end == "\n"))
+    lines = log.lines + (end == "\n")
     if not line.strip():
-        return counted
-    number = log.lines + 1
-    said = replace(_bar(counted, line), last=message.strip() or log.last)
+        return replace(log, lines=lines)
+    # One copy for the many lines that change nothing else: a served log grows long.
+    done, total = _bar(line) or (log.done, log.total)
+    said = replace(log, lines=lines, last=message.strip() or log.last, done=done, total=total)
     said = _reading(said, rank, message)
-    return replace(said, search=look(said.search, number, message))
+    search = look(said.search, log.lines + 1, message)
+    return said if search is said.search else replace(said, search=search)
 
 
-def _bar(log: ServerLog, line: str) -> ServerLog:
-    bars = _BAR.findall(line)
-    return replace(log, done=int(bars[-1][0]), total=int(bars[-1][1])) if bars else log
+def _bar(line: str) -> tuple[int, int] | None:
+    bars = _BAR.findall(line) if " [" in line else []
+    return (int(bars[-1][0]), int(bars[-1][1])) if bars else None
 
 
 def _reading(log: ServerLog, rank: str, message: str) -> ServerLog:
@@ -280,12 +283,13 @@ def _summary(log: ServerLog, rank: str, found: re.Match[str]) -> ServerLog:
 
 
 def _ready(log: ServerLog, _rank: str, _found: re.Match[str]) -> ServerLog:
-    """What comes before the ready line has been survived, whatever it looked like."""
-    return replace(log, phase=Phase.READY, done=0, total=0, search=Search(), former=None)
+    search = served(log.search)
+    return replace(log, phase=Phase.READY, done=0, total=0, search=search, former=None)
 
 
 def _died(log: ServerLog, _rank: str, _found: re.Match[str]) -> ServerLog:
-    return replace(log, phase=Phase.DIED)
+    died_in = log.died_in if log.phase is Phase.DIED else log.phase
+    return replace(log, phase=Phase.DIED, died_in=died_in)
 
 
 _ACTS = tuple(

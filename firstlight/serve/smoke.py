@@ -19,7 +19,7 @@ SEED = 20240917
 """Fixed, so that two runs of one question at temperature 0 can be compared."""
 
 
-ECHO_ASK = "Repeat this text exactly, and write nothing else: "
+ECHO_ASK = "Copy this text exactly:\n\n"
 
 
 class Outcome(StrEnum):

@@ -113,8 +113,10 @@ def test_without_a_pool_line_only_the_size_can_prove() -> None:
     assert ("KV dtype", "inconclusive") in outcomes(halved)
 
 
-def test_a_pool_too_small_to_measure_proves_nothing() -> None:
-    log = replace(read(V0523), pools=(Pool("", "", "", 500, 0.01, 0.01),))
+@pytest.mark.parametrize("tokens", [500, 800])
+def test_a_pool_too_small_to_measure_proves_nothing(tokens: int) -> None:
+    """0.02 GiB, give or take 0.01: of 800 tokens it may hold one byte a number or three."""
+    log = replace(read(V0523), pools=(Pool("", "", "", tokens, 0.01, 0.01),))
     assert outcomes(compare(ASKED, state(log), ELEMENTS)) == [("KV dtype", "inconclusive")]
 
 

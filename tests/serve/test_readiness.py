@@ -36,6 +36,17 @@ def test_another_servers_health_does_not_hide_a_death() -> None:
     assert verdict.line == 1 and "service" not in verdict.evidence
 
 
+def test_a_server_that_lost_its_port_is_not_ready_whatever_it_says() -> None:
+    """As seen on a real server: it warmed up against the other one, and called itself ready."""
+    lost = (
+        "[2026-11-30 08:00:07] ERROR:    [Errno 98] error while attempting to bind on address "
+        "('127.0.0.1', 30000): address already in use\n"
+    )
+    verdict = judge(Moment(read(V0523 + lost + READY), UP, (200, 200), 40, 0), LIMITS)
+    assert (verdict.state, verdict.kind) == ("failed", "port taken")
+    assert "[Errno 98]" in verdict.evidence
+
+
 def test_waiting_shows_phase_steps_time_and_the_last_words() -> None:
     log = feed(read(V059), "\rCapturing batches:  66%|## | 2/3 [00:01<00:00, 1.9it/s]")
     text = phase_text(Moment(log, UP, (), 83, 1))
@@ -74,7 +85,10 @@ def test_a_death_gives_the_logs_cause() -> None:
     verdict = judge(Moment(log, Process("exited", -9), (0,), 12, 0), LIMITS)
     assert (verdict.state, verdict.kind) == ("failed", "died")
     assert verdict.evidence == "ModuleNotFoundError: No module named 'gguf'"
-    assert "missing-module" in verdict.text and "lock" in verdict.remedy
+    assert verdict.text == "the server died after 12.0 s (while warming up): missing-module"
+    assert "lock" in verdict.remedy
+    served = read(V0523 + READY + CRASH.format(error="KeyError: 'x'"))
+    assert "(while serving)" in judge(Moment(served, Process("failed", 1)), LIMITS).text
 
 
 @pytest.mark.parametrize(
