@@ -108,13 +108,16 @@ detach() {
   setsid -f "$@" </dev/null >/dev/null 2>&1 9>&-
 }
 
-# Records where systemd holds our processes, if it does.
+# Records where systemd holds our processes, if it does. Its own hierarchy is mounted at the first
+# of these places, or beside the older ones at one of the others.
 record_backend() {
-  local group backend=setsid
-  group=$(sed -n 's/^0:://p' /proc/self/cgroup)
-  if [[ $group == */firstlight-*.scope && -r /sys/fs/cgroup$group/cgroup.procs ]]; then
+  local group place backend=setsid
+  group=$(sed -nE 's/^[0-9]+:(name=systemd)?:(.*\/firstlight-[^/]*\.scope)$/\2/p;T;q' /proc/self/cgroup)
+  for place in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+    [[ -n $group && -r $place$group/cgroup.procs ]] || continue
     backend="systemd ${group##*/}"
-    printf '%s\n' "/sys/fs/cgroup$group/cgroup.procs" >cgroup
-  fi
+    printf '%s\n' "$place$group/cgroup.procs" >cgroup
+    break
+  done
   printf '%s\n' "$backend" >backend
 }

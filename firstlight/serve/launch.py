@@ -54,7 +54,7 @@ ctl enable --quiet "$unit" && ctl restart "$unit" && echo started
 _STOP_UNIT = """\
 [ -e "$units/$unit" ] || return 0
 ctl disable --quiet "$unit"
-ctl stop "$unit"
+ctl stop "$unit" || ! ctl is-active --quiet "$unit"
 """
 
 # The programs are copied: what stops this server must be what started it.

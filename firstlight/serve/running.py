@@ -59,17 +59,21 @@ tail -c "+$((at + 1))" <&8 | head -c "$count"
 """
 
 # The first look is at this start alone; a cursor goes on into the next one, so that what a crash
-# said is not missed. A dead server's last lines may be on their way into the journal still.
+# said is not missed. systemd forgets the last start of a unit that was stopped; the journal does
+# not. A dead server's last lines may be on their way into the journal still.
 _JOURNAL_LOG = """\
 offset=$8 most=$9
 case $shown in *ActiveState=failed*|*ActiveState=inactive*) journalctl --sync 2>/dev/null ;; esac
-read_on() { journalctl --quiet --no-pager -o export --output-fields=MESSAGE "$@"; }
+read_on() { journalctl --quiet --no-pager -o export "$@"; }
 printf '@log journal %s\\n' "${offset:--}"
 if [ -n "$offset" ]; then
-  read_on --unit="$unit" --after-cursor="$offset"
+  read_on --output-fields=MESSAGE --unit="$unit" --after-cursor="$offset"
 else
-  id=$(printf '%s\\n' "$shown" | sed -n 's/^InvocationID=//p')
-  [ -z "$id" ] || read_on _SYSTEMD_INVOCATION_ID="$id" + INVOCATION_ID="$id"
+  id=$(printf '%s\n' "$shown" | sed -n 's/^InvocationID=//p')
+  [ -n "$id" ] || id=$(read_on --unit="$unit" -n 20 |
+    sed -nE 's/^(_SYSTEMD_)?INVOCATION_ID=//p' | tail -n 1)
+  [ -z "$id" ] ||
+    read_on --output-fields=MESSAGE _SYSTEMD_INVOCATION_ID="$id" + INVOCATION_ID="$id"
 fi | head -c "$most"
 """
 
