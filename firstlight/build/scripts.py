@@ -71,7 +71,7 @@ done
 
 echo "installing $(grep -c -- --hash= requirements.txt) wheels"
 "$uv" venv --quiet --relocatable --python "$python" venv
-"$uv" pip install --python venv/bin/python --no-index --no-deps --require-hashes \\
+"$uv" pip install --quiet --python venv/bin/python --no-index --no-deps --require-hashes \\
   --requirements requirements.txt
 rm -rf -- uv
 
