@@ -20,6 +20,7 @@ State = Literal["running", "done", "lost", "rebooted", "cancelled", "missing"]
 
 FASTEST_S, SLOWEST_S = 0.2, 1.5
 RETRY_S, SLOWEST_RETRY_S = 0.5, 30.0
+GIVE_UP_S = 1800.0
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,150}\Z")
 _HEAD = re.compile(rb"^@job ([a-z]+) (-|\d+) (\d+) (\d+) (.*)\n", re.MULTILINE)
@@ -136,7 +137,7 @@ def follow(
     *,
     offset: int = 0,
     max_bytes: int = 1 << 18,
-    give_up_s: float = 1800.0,
+    give_up_s: float = GIVE_UP_S,
 ) -> JobView:
     """Hand on the job's log from `offset` until it is over; returns the last view, without data.
 
@@ -162,8 +163,11 @@ def follow(
         time.sleep(pause)
 
 
-def reconnect(shell: Shell, on_event: Callable[[str], None], give_up_s: float = 1800.0) -> None:
-    """Try until the link is back, and say each time why it is not."""
+def reconnect(shell: Shell, on_event: Callable[[str], None], give_up_s: float = GIVE_UP_S) -> None:
+    """After ConnectionLost: try until the link is back, and say each time why it is not.
+
+    Raises HostError when it is still down after `give_up_s` seconds.
+    """
     deadline, pause = time.monotonic() + give_up_s, RETRY_S
     while True:
         time.sleep(pause)

@@ -23,7 +23,7 @@ units=/etc/systemd/system
 ctl() { systemctl "$@"; }
 """,
     "systemd-user": """\
-export XDG_RUNTIME_DIR=/run/user/$(id -u)
+export XDG_RUNTIME_DIR=/run/user/$EUID
 units=${XDG_CONFIG_HOME:-$HOME/.config}/systemd/user
 ctl() { systemctl --user "$@"; }
 """,
