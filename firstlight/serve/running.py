@@ -36,21 +36,24 @@ _STATE: Mapping[Launcher, str] = {
     "process": _PROCESS_STATE,
 }
 
-# A file is known by inode and time of birth: when the log that we read has become log.1, its rest
-# is read from there before the new log's first byte.
+# A file is known by inode and time of birth. A log that was opened and is not the one read before
+# has taken its place: the rest of that one, now log.1, comes first. Between the two there is none.
 _FILE_LOG = """\
 offset=$8 most=$9
 key() { stat -L -c %i.%W -- "$1" 2>/dev/null; }
-size_of() { stat -L -c %s -- "$1" 2>/dev/null || echo 0; }
+size_of() { stat -L -c %s -- "$1"; }
 [ -n "$offset" ] || offset=$(cat -- "$home/begin" 2>/dev/null)
-from=${offset%:*} at=${offset#*:} log=$home/log
-if [ -n "$from" ] && [ "$from" = "$(key "$log.1")" ] && [ "$at" -lt "$(size_of "$log.1")" ]; then
-  log=$log.1
+from=${offset%:*} at=${offset#*:} old=$home/log.1 log=/proc/self/fd/8 now=
+if { exec 8<"$home/log"; } 2>/dev/null; then now=$(key "$log"); fi
+if [ "$from" != "$now" ] && [ -n "$from" ] && [ "$from" = "$(key "$old")" ] &&
+  { [ -z "$now" ] || [ "$at" -lt "$(size_of "$old")" ]; }; then
+  exec 8<"$old"
+elif [ -z "$now" ]; then
+  printf '@log file %s %d 0\\n' "${from:--}" "${at:-0}"
+  return
+elif [ "$from" != "$now" ]; then
+  at=0
 fi
-[ -r "$log" ] || { echo "@log file - 0 0"; return; }
-exec 8<"$log"
-log=/proc/self/fd/8
-[ "$from" = "$(key "$log")" ] || at=0
 count=$(($(size_of "$log") - at))
 [ "$count" -le "$most" ] || count=$most
 [ "$count" -ge 0 ] || count=0
