@@ -1,0 +1,131 @@
+"""`invoke lock`: what it would run, and a small stack resolved for real."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from firstlight.build.lock import LockFile, check_lock
+from firstlight.build.recipe import Stack
+from firstlight.core.errors import FirstlightError, StepError
+from firstlight.core.schema import load
+from firstlight.effects.console import Console
+from firstlight.flows import recipes
+from firstlight.flows.lock import run
+from firstlight.hosts.inventory import UnknownName
+
+STACK = """\
+schema: 1
+name: small
+title: A small stack
+engine: sglang
+python: ["3.12", "3.11"]
+arch: x86_64
+glibc: "2.34"
+disk_gib: 1
+components: [part]
+indexes:
+  own: https://torch.example/cpu
+prebuilt:
+  - name: torch
+    version: 2.13.0+cpu
+    index: own
+    needs: [filelock]
+    wheels:
+      "3.11": {file: torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl, sha256: "{a}"}
+      "3.12": {file: torch-2.13.0+cpu-cp312-cp312-manylinux_2_28_x86_64.whl, sha256: "{b}"}
+requirements: [markupsafe==3.0.2]
+tools: [uv==0.13.9]
+""".replace("{a}", "a" * 64).replace("{b}", "b" * 64)
+
+COMPONENT = """\
+schema: 1
+name: {name}
+title: A part
+version: 2.1.0
+source: {{kind: wheel}}
+local_version: ours
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project of one stack, whose component's name is a real package's."""
+    for folder in ("components", "stacks"):
+        (tmp_path / "recipes" / folder).mkdir(parents=True)
+    component = COMPONENT.format(name="iniconfig")
+    (tmp_path / "recipes" / "components" / "iniconfig.yaml").write_text(component)
+    write(tmp_path, STACK.replace("[part]", "[iniconfig]"))
+    return tmp_path
+
+
+def write(project: Path, text: str) -> None:
+    (project / "recipes" / "stacks" / "small.yaml").write_text(text)
+
+
+def console() -> Console:
+    return Console(io.StringIO())
+
+
+def test_a_dry_run_shows_every_script_and_writes_nothing(project: Path) -> None:
+    text = run(project, console(), stack="small", dry_run=True).text
+    titles = [line for line in text.splitlines() if line.startswith("# ") and ". " in line]
+    assert titles == [
+        "# 1. get uv (on the controller)",
+        "# 2. resolve the tools (on the controller)",
+        "# 3. resolve the requirements for Python 3.12 (on the controller)",
+        "# 4. resolve the components for Python 3.12 (on the controller)",
+        "# 5. resolve the requirements for Python 3.11 (on the controller)",
+        "# 6. resolve the components for Python 3.11 (on the controller)",
+    ]
+    assert not (project / "recipes" / "locks").exists()
+
+
+def test_the_only_stack_needs_no_name(project: Path) -> None:
+    assert run(project, console(), dry_run=True).text.count("--python-version") == 5
+
+
+def test_one_of_several_stacks_must_be_named(project: Path) -> None:
+    (project / "recipes" / "stacks" / "other.yaml").write_text(STACK)
+    with pytest.raises(FirstlightError) as caught:
+        run(project, console(), dry_run=True)
+    assert str(caught.value) == "which stack? there are: other, small\n  -> say --stack NAME"
+
+
+def test_an_unknown_stack_is_told_with_the_nearest_name(project: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'small'"):
+        run(project, console(), stack="smal")
+
+
+@pytest.mark.slow
+def test_a_stack_is_resolved_to_files_that_go_with_it(project: Path) -> None:
+    report = run(project, console(), stack="small")
+    assert report.text == "wrote recipes/locks/small.lock.yaml"
+    text = (project / "recipes" / "locks" / "small.lock.yaml").read_text()
+    lock = load(text, "small.lock.yaml", LockFile)
+    stack, components = recipes.stack(project, "small")
+    assert isinstance(stack.value, Stack)
+    assert check_lock(stack, lock, components) == ()
+    assert "://" not in text
+    names = {python: [w.name for w in found.wheels] for python, found in lock.value.pythons.items()}
+    wanted = ["filelock", "markupsafe", "torch"]
+    assert names == {"3.11": wanted, "3.12": wanted}
+    (source,) = lock.value.pythons["3.12"].sources
+    assert source.file == "iniconfig-2.1.0-py3-none-any.whl"
+    assert "-cp312-cp312-manylinux" in lock.value.pythons["3.12"].wheels[1].file
+    # The same stack gives the same text; uv now comes by the hash that the lock holds.
+    run(project, console(), stack="small")
+    assert (project / "recipes" / "locks" / "small.lock.yaml").read_text() == text
+
+
+@pytest.mark.slow
+def test_what_cannot_be_resolved_is_told_in_uv_s_words_and_writes_nothing(project: Path) -> None:
+    text = STACK.replace("[part]", "[iniconfig]")
+    write(project, text.replace("markupsafe==3.0.2", "markupsafe==0.0.99"))
+    with pytest.raises(StepError) as caught:
+        run(project, console(), stack="small")
+    assert "cannot resolve the requirements for Python 3.12" in str(caught.value)
+    assert "markupsafe==0.0.99" in caught.value.log
+    assert not (project / "recipes" / "locks").exists()
