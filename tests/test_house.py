@@ -53,6 +53,11 @@ def test_rooms_import_one_way() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_programs_for_a_host_are_never_imported() -> None:
+    importers = [path.name for path in SOURCES if "firstlight.remote" in path.read_text()]
+    assert importers == []
+
+
 def test_quoting_has_one_home() -> None:
     homes = [path.name for path in SOURCES if "shlex" in path.read_text()]
     assert homes == ["command.py"]

@@ -55,13 +55,12 @@ def has(depot: Depot, wheel: Wheel) -> bool:
 def fetch_steps(wheels: Iterable[Wheel], depot: Depot, spare_mib: int = 0) -> Iterator[Step]:
     """The steps that bring the missing of these wheels to the host, and none when none is missing.
 
-    `spare_mib` of disk must be free beside them on the host before it downloads.
+    The host has our programs already.     `spare_mib` of disk must be free beside them on the host before it downloads.
     """
     missing = [wheel for wheel in wheels if not has(depot, wheel)]
     if not missing:
         return
     if depot.route == "host":
-        yield Step("fetcher", "send the program that downloads", Ship((depot.program,)))
         yield from _download(missing, depot, "host", spare_mib)
         return
     absent = [wheel for wheel in missing if _name(wheel) not in depot.controller.wheels]

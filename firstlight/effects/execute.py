@@ -47,20 +47,21 @@ def execute(
     sites: Mapping[str, Site],
     console: Console,
     watches: Mapping[str, Callable[[], None]] | None = None,
-) -> tuple[Outcome, ...]:
+    done: list[Outcome] | None = None,
+) -> list[Outcome]:
     """Do every step in order; raises StepError for the first that fails, Detached on Ctrl-C.
 
     `sites` are the host and, for a plan that needs it, the controller; `watches` do what the
-    Watch actions of the plan name.
+    Watch actions of the plan name. `done` grows as steps end, for who must know after an error.
     """
-    done: list[Outcome] = []
+    done = [] if done is None else done
     for number, step in enumerate(plan.steps, 1):
         console.say(f"[{number}/{len(plan.steps)}] {step.title}")
         begin = time.monotonic()
         _do(step, plan, sites[step.where], console, watches or {})
         done.append(Outcome(step.id, time.monotonic() - begin))
         console.debug(f"{step.id}: {span(done[-1].seconds)}")
-    return tuple(done)
+    return done
 
 
 def write_script(file: WriteFile) -> Script:

@@ -11,8 +11,9 @@ from firstlight.build.order import Order, release_of
 from firstlight.build.recipe import Python, patches_for
 from firstlight.build.release import Layout, Patch
 from firstlight.build.steps import Site, build_done, build_steps
+from firstlight.core.command import Command, Script
 from firstlight.core.errors import HostError
-from firstlight.core.plan import Plan, preview
+from firstlight.core.plan import Plan, Run, Step, preview
 from firstlight.core.report import Report
 from firstlight.core.words import span
 from firstlight.effects import catalog, execute, jobs
@@ -67,13 +68,20 @@ def build(
         plan = Plan("build", name, done=(f"release {built}",))
         text = preview(plan) if dry_run else f"{name}: release {built} is in place"
         return Report(text, {"release": built, "built": False})
-    _require_writable(seen, name)
-    order, python = _chosen(orders, ask_facts(shell, seen.root), name)
+    facts = ask_facts(shell, seen.root)
+    order, python = _chosen(orders, facts, name)
+    first = root_steps(seen, facts, name)
+    if first and not dry_run:
+        # Finding out who downloads needs the folder, so it cannot wait for the plan.
+        here = execute.Site(shell, seen.root, programs.supervisor(seen.root))
+        execute.execute(Plan("build", name, first), {"host": here}, console)
+        first = ()
     series, indexes = order.python, order.stack.indexes
     wheels = order.lock.pythons[series].wheels
     ground = prepare(shell, inventory, seen, (series, python), wheels, indexes, console, dry_run)
     site = Site(seen.releases, seen.artifacts, ground.depot)
-    plan = Plan("build", name, build_steps(order, site), build_done(order, site))
+    steps = (*first, *build_steps(order, site))
+    plan = Plan("build", name, steps, build_done(order, site))
     if dry_run:
         return Report(preview(plan), {"release": release_of(order), "built": False})
     console.say(f"{name}: building {order.stack.title}")
@@ -139,14 +147,18 @@ def _chosen(orders: Mapping[Python, Order], facts: Facts, host: str) -> tuple[Or
     raise HostError(trouble.what, where=host, remedy=trouble.fix)
 
 
-def _require_writable(seen: Survey, host: str) -> None:
-    if not seen.writable:
-        raise HostError(
-            f"user {seen.user} may not write in {seen.blocked_at}, where {seen.root} would be",
-            where=host,
-            remedy=f"on the host: sudo install -d -o {seen.user} {seen.root}; or set another root"
-            " for it in inventory/",
-        )
+def root_steps(seen: Survey, facts: Facts, host: str) -> tuple[Step, ...]:
+    """The step that makes the root folder where only root may; none where we may ourselves."""
+    if seen.writable:
+        return ()
+    make = Command(("install", "-d", "-o", seen.user, str(seen.root)))
+    if facts.sudo.kind in ("passwordless", "password"):
+        return (Step("root", f"make {seen.root}, as root", Run(Script(make.line(), sudo=True))),)
+    raise HostError(
+        f"user {seen.user} may not write in {seen.blocked_at}, where {seen.root} would be",
+        where=host,
+        remedy=f"let root run there: {make.line()}; or set another root for it in inventory/",
+    )
 
 
 def _stack_of(root: Path, profile: str) -> str:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from firstlight.core.errors import Detached, HostError
-from firstlight.core.plan import Plan, WriteFile, preview
+from firstlight.core.plan import Plan, Ship, Step, WriteFile, preview
 from firstlight.core.report import Report
 from firstlight.core.schema import Document
 from firstlight.effects import catalog, execute
@@ -17,7 +17,14 @@ from firstlight.flows.build import all_orders, built_release
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey
-from firstlight.serve.deploy import Target, file_steps, proof_steps, start_steps, stop_step
+from firstlight.serve.deploy import (
+    STARTING,
+    Target,
+    file_steps,
+    proof_steps,
+    start_steps,
+    stop_step,
+)
 from firstlight.serve.manifest import Manifest, smoke_digest
 from firstlight.serve.profile import Profile
 from firstlight.serve.readiness import Limits
@@ -94,12 +101,12 @@ def _release(root: Path, profile: Profile, seen: Survey, host: str) -> str:
 
 
 def _plan(root: Path, profile: Profile, goal: target.Goal, host: str) -> Plan:
-    steps = [*goal.model_steps]
+    sent = Ship(tuple(programs.shipped(goal.root).values()))
+    steps = [Step("programs", "send the programs", sent), *goal.model_steps]
     if not goal.running:
         secrets = take_secrets(profile, os.environ)
         steps += file_steps(goal.target, target.templates(root), secrets)
-        shipped = programs.shipped(goal.root)
-        steps += start_steps(goal.target, shipped, goal.old, goal.linger_for)
+        steps += start_steps(goal.target, goal.old, goal.linger_for)
     steps += proof_steps(goal.target)
     done = [f"release {goal.target.manifest.release}", *goal.done]
     return Plan("deploy", host, tuple(steps), tuple(done))
@@ -111,6 +118,7 @@ def _execute(
     """Run the plan; whatever goes wrong after the start, the server that ran before comes back."""
     made, service = goal.target, goal.target.service
     limits = Limits(profile.service.start_timeout_s, profile.service.stall_s)
+    done: list[execute.Outcome] = []
     logs: list[ServerLog] = []
     proofs: list[prove.Proof] = []
 
@@ -125,15 +133,20 @@ def _execute(
         _save(shell, made, proofs[0], profile)
 
     try:
-        execute.execute(plan, goal.sites, console, {"ready": ready, "smoke": smoke})
+        execute.execute(plan, goal.sites, console, {"ready": ready, "smoke": smoke}, done)
     except KeyboardInterrupt:
+        if not _has_started(goal, done):
+            raise
         raise _interrupted(goal, shell, console) from None
-    except Detached:
-        raise
     except Exception:
-        _undo(goal, shell, console)
+        if _has_started(goal, done):
+            _undo(goal, shell, console)
         raise
     return proofs[0]
+
+
+def _has_started(goal: target.Goal, done: list[execute.Outcome]) -> bool:
+    return goal.running or any(outcome.step == STARTING for outcome in done)
 
 
 def _save(shell: Shell, made: Target, proof: prove.Proof, profile: Profile) -> None:

@@ -110,7 +110,7 @@ def to_json(proof: Proof, profile: Profile) -> dict[str, Any]:
 
 def text(data: Mapping[str, Any]) -> str:
     """A proof's data as a person reads it."""
-    rows = [(q["outcome"], q["ask"], _short(q["answer"])) for q in data["questions"]]
+    rows = [(q["outcome"], _short(q["ask"]), _short(q["answer"])) for q in data["questions"]]
     state = [
         f"KV cache: {pool_text(data)}",
         *(f"DIFFERENT: {difference}" for difference in data["differences"]),
@@ -148,6 +148,6 @@ def _pool_gib(found: Effective) -> float | None:
     return sum(pool.gib for pool in found.pools) if found.pools else None
 
 
-def _short(answer: str) -> str:
-    flat = " ".join(answer.split())
-    return flat if len(flat) <= 100 else flat[:99] + "…"
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 80 else flat[:79] + "…"

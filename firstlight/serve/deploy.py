@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from firstlight.core.command import Script, quote
-from firstlight.core.plan import Run, Ship, ShipFile, Step, Watch, WriteFile
+from firstlight.core.plan import Run, Step, Watch, WriteFile
 from firstlight.serve import launch
 from firstlight.serve.manifest import Manifest, render_manifest
 from firstlight.serve.render import (
@@ -30,6 +30,8 @@ if [ -n "$was" ] && [ "$was" != "$2" ]; then point previous "$was" || return; fi
 point current "$2"
 """
 _STOP_MARGIN_S = 60.0
+STARTING = "mark"
+"""The id of the step after which a failure leaves a server to be stopped."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,9 @@ def file_steps(
 
 
 def start_steps(
-    target: Target,
-    programs: Mapping[str, ShipFile],
-    old: launch.Deployment | None,
-    linger_for: str | None,
+    target: Target, old: launch.Deployment | None, linger_for: str | None
 ) -> Iterator[Step]:
     """Stop what is to be replaced, and start the server."""
-    library = tuple(programs[name] for name in ("serve.sh", "processes.sh"))
-    yield Step("library", "send what starts the server", Ship(library))
     if linger_for is not None:
         run = Run(launch.enable_linger(linger_for))
         yield Step("linger", f"let services of {linger_for} outlive a login", run)
@@ -74,7 +71,7 @@ def start_steps(
         yield stop_step(old)
     home = target.rendered.home
     mark = Run(Script(_STARTED, (str(home.parent), home.name)))
-    yield Step("mark", "note which deployment is started", mark)
+    yield Step(STARTING, "note which deployment is started", mark)
     title = f"start the server ({target.service.launcher})"
     yield Step("start", title, Run(launch.start(target.service), _patience(target.service)))
 

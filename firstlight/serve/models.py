@@ -10,7 +10,7 @@ from firstlight.build.fetch import Depot, fetch_steps
 from firstlight.build.release import wheel_path
 from firstlight.build.wheel import Wheel
 from firstlight.core.command import Script
-from firstlight.core.plan import Job, Ship, ShipFile, Step
+from firstlight.core.plan import Job, ShipFile, Step
 from firstlight.serve.profile import GgufModel, HubModel, PathModel
 
 Source = GgufModel | PathModel | HubModel
@@ -83,7 +83,6 @@ def model_steps(
         title = f"download {source.repo} at {source.revision[:12]}"
     args = (str(home), python, str(programs[program].target), *words)
     job = Job(f"model-{home.name}", Script(_MAKE, args), lock=f"model-{home.name}")
-    yield Step("model-program", "send the program that makes it", Ship((programs[program],)))
     yield Step("model", title, job, creates=home)
 
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from firstlight.effects.local import LocalShell
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
 from firstlight.effects import catalog
+from firstlight.effects.local import LocalShell
 from firstlight.hosts.inventory import Host
 from firstlight.hosts.survey import Survey, parse
 
