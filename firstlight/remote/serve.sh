@@ -64,7 +64,8 @@ state() {
   [[ -s $folder/restarts ]] && restarts=$(<"$folder/restarts")
   if alive "$folder/server"; then read -r pid _ <"$folder/server"; fi
   if alive "$folder/pid"; then
-    word=restarting
+    word=starting
+    ((restarts == 0)) || word=restarting
     [[ -z $pid ]] || word=running
     [[ ! -s $folder/stop ]] || word=stopping
   elif { read -r rc word <"$folder/exit"; } 2>/dev/null; then

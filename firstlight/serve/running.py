@@ -215,7 +215,7 @@ def _of_process(fields: Mapping[str, str]) -> ServerState:
 
 def _process_condition(word: str, rc: int | None) -> tuple[Condition, str]:
     match word:
-        case "running" | "restarting" | "stopping" | "stopped":
+        case "starting" | "running" | "restarting" | "stopping" | "stopped":
             return word, ""
         case "ended":
             return ("failed" if rc else "stopped"), f"it ended with status {rc}"

@@ -167,7 +167,7 @@ def test_without_restart_a_crash_is_the_end(bench: Callable[..., Bench]) -> None
     wait_for(lambda: one.state().over)
     assert (one.state().condition, one.state().rc, one.state().restarts) == ("failed", 9, 0)
     assert one.start() == "started"
-    assert one.state().condition == "running"
+    assert one.state().condition in ("starting", "running")
 
 
 def test_a_server_that_is_asked_to_stop_while_it_waits_to_start_again(
