@@ -55,7 +55,8 @@ def has(depot: Depot, wheel: Wheel) -> bool:
 def fetch_steps(wheels: Iterable[Wheel], depot: Depot, spare_mib: int = 0) -> Iterator[Step]:
     """The steps that bring the missing of these wheels to the host, and none when none is missing.
 
-    The host has our programs already.     `spare_mib` of disk must be free beside them on the host before it downloads.
+    The host has our programs already. `spare_mib` of disk must be free beside the wheels on the
+    host before it downloads.
     """
     missing = [wheel for wheel in wheels if not has(depot, wheel)]
     if not missing:

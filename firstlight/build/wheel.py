@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
@@ -58,7 +59,12 @@ def says(file: str, name: str, version: str) -> bool:
 
 def fits(file: str, python: str, arch: str, glibc: str) -> bool:
     """True when a wheel can be installed for that CPython on such a host."""
-    return not parse_wheel_filename(file)[3].isdisjoint(supported(python, arch, glibc))
+    return not parse_wheel_filename(file)[3].isdisjoint(_supported(python, arch, glibc))
+
+
+@cache
+def _supported(python: str, arch: str, glibc: str) -> frozenset[Tag]:
+    return frozenset(supported(python, arch, glibc))
 
 
 def supported(python: str, arch: str, glibc: str) -> tuple[Tag, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -12,8 +11,6 @@ from firstlight.core.schema import Document, Model, load, nearest
 from firstlight.hosts.inventory import Inventory, InventoryFile, UnknownName, merge
 
 M = TypeVar("M", bound=Model)
-
-PROGRAMS = Path(__file__).parent.parent / "remote"
 
 
 def read_text(path: Path, root: Path) -> str:
@@ -56,24 +53,6 @@ def inventory(root: Path) -> Inventory:
     if faults:
         raise ConfigError(faults)
     return merge(documents)
-
-
-def program(name: str) -> str:
-    """The text of a program that runs on a host."""
-    return (PROGRAMS / name).read_text(encoding="utf-8")
-
-
-def programs() -> dict[str, Path]:
-    """Every program that runs on a host, by file name."""
-    kinds = {".py", ".sh"}
-    files = (path for path in PROGRAMS.iterdir() if path.suffix in kinds)
-    return {path.name: path for path in sorted(files) if path.name != "__init__.py"}
-
-
-def sha256(path: Path) -> str:
-    """The digest of a file's bytes, in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def shown(path: Path, root: Path) -> str:

@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
@@ -22,7 +24,9 @@ from firstlight.effects.frame import Answer, Stream
 from firstlight.effects.root import Sudo
 from firstlight.effects.shell import AskPassword, Progress, Result
 from firstlight.effects.talk import Talk
-from firstlight.hosts.inventory import Host
+
+if TYPE_CHECKING:
+    from firstlight.hosts.inventory import Host
 
 _CHUNK = 1 << 16
 
@@ -82,6 +86,19 @@ class LocalShell:
                 where=self.host.name,
                 remedy="was it out of memory? `dmesg` says so; then run the command again",
             )
+
+
+@dataclass(frozen=True)
+class _Here:
+    """All that running a script asks of a host; a whole Host costs a schema's import."""
+
+    env: Mapping[str, str]
+    name: str = "local"
+
+
+def run_here(script: Script, env: Mapping[str, str]) -> Result:
+    """Run a script on this machine with the variables of its inventory entry."""
+    return LocalShell(cast("Host", _Here(env))).run(script)
 
 
 def _feed(process: subprocess.Popen[bytes], sent: Iterable[bytes]) -> None:

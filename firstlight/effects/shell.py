@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from firstlight.core.command import Script
 from firstlight.core.plan import ShipFile
-from firstlight.hosts.inventory import Host
+
+if TYPE_CHECKING:
+    # What says in place must be said quickly, and reading an inventory is not quick.
+    from firstlight.hosts.inventory import Host
 
 Progress = Callable[[str], None]
 AskPassword = Callable[[str], str]

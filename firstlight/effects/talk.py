@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
-from firstlight.effects.catalog import program
 from firstlight.effects.frame import BASH, Answer, framed
+from firstlight.effects.library import program
 from firstlight.effects.root import Sudo
 from firstlight.effects.shell import Result
-from firstlight.hosts.inventory import Host
+
+if TYPE_CHECKING:
+    from firstlight.hosts.inventory import Host
 
 _PROBE_S = 30.0
 

@@ -16,7 +16,7 @@ from firstlight.core.errors import HostError
 from firstlight.core.plan import Plan, Run, Step, preview
 from firstlight.core.report import Report
 from firstlight.core.words import span
-from firstlight.effects import catalog, execute, jobs
+from firstlight.effects import catalog, execute, jobs, library
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
@@ -131,7 +131,7 @@ def cancel_builds(shell: Shell, seen: Survey, console: Console) -> Report:
 
 def _patch(root: Path, file: str, load_bearing: bool) -> Patch:
     path = root / "patches" / file
-    return Patch(file, path, catalog.sha256(path), load_bearing)
+    return Patch(file, path, library.sha256(path), load_bearing)
 
 
 def _chosen(orders: Mapping[Python, Order], facts: Facts, host: str) -> tuple[Order, str]:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from firstlight.core.command import Script
 from firstlight.core.report import Report
 from firstlight.core.words import columns
-from firstlight.effects import catalog
+from firstlight.effects import catalog, library
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows.reach import opener, reached
@@ -26,5 +26,5 @@ def run(root: Path, console: Console, *, host: str = "") -> Report:
 
 def ask_facts(shell: Shell, root: str | PurePosixPath) -> facts.Facts:
     """All facts of a host: one round trip."""
-    script = Script(catalog.program("facts.sh"), args=(str(root),))
+    script = Script(library.program("facts.sh"), args=(str(root),))
     return facts.parse(shell.run(script, timeout_s=90).out)

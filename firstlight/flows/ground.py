@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from firstlight.build.fetch import Controller, Depot, Where, request_text
 from firstlight.build.release import Layout
 from firstlight.build.wheel import Wheel
-from firstlight.effects import catalog
+from firstlight.effects import library
 from firstlight.effects.console import Console
 from firstlight.effects.execute import Site
 from firstlight.effects.shell import Shell
@@ -70,7 +70,7 @@ def _route(
 
 
 def _sites(shell: Shell, seen: Survey, here: Shell, mine: Survey) -> dict[str, Site]:
-    supervise = PurePosixPath(catalog.programs()["supervise.sh"])
+    supervise = PurePosixPath(library.programs()["supervise.sh"])
     return {
         "host": Site(shell, seen.root, programs.supervisor(seen.root)),
         "controller": Site(here, mine.root, supervise),

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
-from firstlight.effects import catalog
+from firstlight.effects import library
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.effects.ssh import open_shell
@@ -45,7 +45,7 @@ def reached(open_way: Callable[[], Shell], console: Console) -> Iterator[Shell]:
 
 def look(shell: Shell) -> survey.Survey:
     """What of ours is on the host: one script."""
-    script = Script(catalog.program("survey.sh"), args=(shell.host.root,))
+    script = Script(library.program("survey.sh"), args=(shell.host.root,))
     return survey.parse(shell.run(script, timeout_s=60).text, shell.host.name)
 
 

@@ -12,6 +12,7 @@ from firstlight.effects import http, jobs
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs
+from firstlight.flows.quick import HEALTH
 from firstlight.flows.reach import read_remote
 from firstlight.hosts.survey import Survey
 from firstlight.serve import launch, manifest, running
@@ -20,7 +21,6 @@ from firstlight.serve.running import LogChunk, ServerState
 from firstlight.serve.serverlog import Phase, ServerLog, feed, finish
 
 T = TypeVar("T")
-HEALTH = "/health_generate"
 _CHUNK = 1 << 20
 # A start says some hundred KiB; what comes after 64 MiB is of a server that serves long since.
 _MOST = 64 << 20
@@ -50,7 +50,7 @@ def last_started(shell: Shell, seen: Survey, profile: str) -> Manifest:
 
 def service(found: Manifest, root: PurePosixPath) -> launch.Deployment:
     """The deployment as its launcher knows it."""
-    return manifest.service_of(found, root, root / "lib" / programs.library())
+    return manifest.service_of(found, root, root / "lib" / programs.folder_name())
 
 
 def state(shell: Shell, deployment: launch.Deployment) -> ServerState:

@@ -138,7 +138,7 @@ def describe(
         capabilities=capabilities,
     )
     manifest = _manifest(profile, id_, release, str(rendered.model), launcher, not is_root)
-    library = seen.root / "lib" / programs.library()
+    library = seen.root / "lib" / programs.folder_name()
     return Target(rendered, service_of(manifest, seen.root, library), manifest)
 
 

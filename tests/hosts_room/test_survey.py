@@ -6,14 +6,14 @@ import pytest
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
-from firstlight.effects import catalog
+from firstlight.effects import library
 from firstlight.effects.local import LocalShell
 from firstlight.hosts.inventory import Host
 from firstlight.hosts.survey import Survey, parse
 
 
 def look(root: Path) -> Survey:
-    script = Script(catalog.program("survey.sh"), args=(str(root),))
+    script = Script(library.program("survey.sh"), args=(str(root),))
     result = LocalShell(Host(name="local")).run(script)
     assert result.rc == 0, result.error_text
     return parse(result.text, "local")
@@ -49,6 +49,6 @@ def test_an_answer_cut_short_is_no_answer() -> None:
 
 
 def test_noise_of_a_shell_is_not_an_answer(tmp_path: Path) -> None:
-    text = Script(catalog.program("survey.sh"), args=(str(tmp_path),))
+    text = Script(library.program("survey.sh"), args=(str(tmp_path),))
     out = LocalShell(Host(name="local")).run(text).text
     assert parse(f"Welcome!\nroot\t/evil\n{out}", "h") == parse(out, "h")

@@ -15,7 +15,7 @@ from firstlight.core.command import Script
 from firstlight.core.errors import HostError
 from firstlight.core.plan import ShipFile
 from firstlight.core.words import size
-from firstlight.effects.catalog import program
+from firstlight.effects.library import program
 from firstlight.effects.shell import Progress, Result
 
 Run = Callable[[Script, float, Iterable[bytes] | None], Result]
