@@ -88,6 +88,7 @@ class Bench:
         return body
 
     def crash(self) -> None:
+        wait_for(lambda: self.state().pid)
         pid = self.state().pid
         with pytest.raises((urllib.error.URLError, ConnectionError)):
             self.get("/crash")
@@ -128,6 +129,7 @@ def test_a_server_starts_answers_and_stops(bench: Callable[..., Bench]) -> None:
     assert one.get("/") == b"ok"
     assert one.state().condition == "running"
     assert one.start() == "running"
+    wait_for(lambda: one.state().pid)
     child, server = int(one.says("child")), one.state().pid
     assert server and is_running(server) and is_running(child)
     one.stop()
@@ -140,6 +142,7 @@ def test_a_deaf_server_is_killed_and_its_children_too(bench: Callable[..., Bench
     one = bench(stop_s=1)
     one.start()
     one.get("/deaf")
+    wait_for(lambda: one.state().pid)
     child, server = int(one.says("child")), one.state().pid
     one.stop()
     assert server and not is_running(server) and not is_running(child)
@@ -204,6 +207,7 @@ def test_how_often_a_server_is_started(
 def test_a_killed_supervisor_is_seen_and_cleared_up(bench: Callable[..., Bench]) -> None:
     one = bench()
     one.start()
+    wait_for(lambda: one.state().pid)
     child, server = int(one.says("child")), one.state().pid
     os.kill(int((one.folder / "pid").read_text().split()[0]), signal.SIGKILL)
     wait_for(lambda: one.state().condition == "failed")
