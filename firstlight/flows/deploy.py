@@ -14,6 +14,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, prove, recipes, server, target, watch
 from firstlight.flows.build import all_orders, built_release
+from firstlight.flows.closing import closing
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey
@@ -60,17 +61,20 @@ def deploy(
     there = in_place(root, shell, profile, release, seen)
     if there is not None:
         done = f"deployment {there.id} of {profile.name} runs and is proved"
-        text = preview(Plan("deploy", name, done=(done,))) if dry_run else f"{name}: {done}"
-        return Report(text, _data(there, seen.deployments[profile.name].proof, changed=False))
+        proof = seen.deployments[profile.name].proof
+        plan = Plan("deploy", name, done=(done,))
+        text = f"{name}: {done}\n\n{closing(shell.host, there.model_dump(), proof)}"
+        return Report(preview(plan) if dry_run else text, _data(there, proof, changed=False))
     goal = target.choose(root, console, shell, inventory, document, release, seen, dry_run)
     plan = _plan(root, profile, goal, name)
     if dry_run:
         return Report(preview(plan), _data(goal.target.manifest, {}, changed=False))
     for line in plan.done:
         console.say(f"in place: {line}")
-    proof = _execute(plan, goal, shell, profile, console)
-    data = _data(goal.target.manifest, prove.to_json(proof, profile), changed=True)
-    return Report(f"{name}: {profile.name} is served at {goal.target.manifest.url_on_host}", data)
+    found = _execute(plan, goal, shell, profile, console)
+    made, told = goal.target.manifest, prove.to_json(found, profile)
+    text = f"{name}: {profile.name} is served\n\n{closing(shell.host, made.model_dump(), told)}"
+    return Report(text, _data(made, told, changed=True))
 
 
 def in_place(

@@ -1,0 +1,46 @@
+"""What a person reads once a server is proved: its answer, its address, how to ask it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from firstlight.core.command import Command
+from firstlight.flows import prove
+from firstlight.hosts.inventory import Host
+
+_ASK = "Why is the sky blue?"
+
+
+def closing(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) -> str:
+    """An answer of the model, where it is, what it runs with, and how to ask it."""
+    return "\n".join([*_answer(proof), *_facts(target, manifest, proof)])
+
+
+def _answer(proof: Mapping[str, Any]) -> list[str]:
+    if not proof["questions"]:
+        return []
+    first = proof["questions"][0]
+    return [f"  asked     {first['ask']}", f"  answered  {first['answer'].strip()}", ""]
+
+
+def _facts(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) -> list[str]:
+    port, name = manifest["port"], manifest["served_model_name"]
+    address = f"http://{manifest['bind']}:{port}"
+    messages = [{"role": "user", "content": _ASK}]
+    body = json.dumps({"model": name, "messages": messages})
+    curl = Command(("curl", f"http://127.0.0.1:{port}/v1/chat/completions", "--json", body))
+    on = [] if target.is_local else ["--host", target.name]
+    profile = ["--profile", manifest["profile"]]
+    ask = Command(("invoke", "ask", *on, *profile, "--question", _ASK))
+    lines = [
+        f"  server    {address}" + ("" if target.is_local else f" on {target.name}"),
+        f"  KV cache  {prove.pool_text(proof)} (read back from the server)",
+        f"  proof     {proof['outcome']}, {len(proof['questions'])} questions",
+        f"  ask it    {ask.line()}",
+    ]
+    if not target.is_local:
+        tunnel = f"{port}:127.0.0.1:{port}"
+        lines.append(f"            {Command(('ssh', '-L', tunnel, str(target.address))).line()}")
+    return [*lines, f"            {curl.line()}"]
