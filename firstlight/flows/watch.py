@@ -53,7 +53,8 @@ def until_ready(
             console.say(f"  {span(moment.elapsed_s):>11}  {view.log.phase}")
         if verdict.state == "ready":
             console.say(f"  {span(moment.elapsed_s):>11}  ready")
-            return view.log
+            # Read anew: lines that came between the last look and the answer count as well.
+            return server.across(shell, console, partial(server.start_log, shell, deployment))
         if verdict.state == "failed":
             raise _failure(verdict, view, shell.host.name, found.profile)
         console.note(phase_text(moment))

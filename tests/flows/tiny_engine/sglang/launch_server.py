@@ -1,0 +1,100 @@
+"""The server of the tiny engine: SGLang's log lines and endpoints, canned answers."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from sglang.srt.server_args import ServerArgs
+
+BUILT = "as published"
+ANSWERS = {"France": "The capital of France is Paris.", "days": "There are 7 days in a week."}
+ECHO = "Copy this text exactly:\n\n"
+DTYPES = {"fp8": "torch.float8_e4m3fn"}
+options = argparse.Namespace()
+
+
+def say(message: str) -> None:
+    print(time.strftime("[%Y-%m-%d %H:%M:%S] ") + message, flush=True)
+
+
+def answer(question: str) -> str:
+    if options.fault == "wrong":
+        return "The moon is made of cheese, as everybody knows."
+    if question.startswith(ECHO):
+        return question.removeprefix(ECHO)
+    return next((text for word, text in ANSWERS.items() if word in question), "I do not know that.")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """The four endpoints that a deploy uses."""
+
+    def do_GET(self) -> None:
+        found: dict[str, Any] = {
+            "/health_generate": {},
+            "/server_info": {
+                "version": "0.5.23",
+                "kv_cache_dtype": options.kv_cache_dtype,
+                "max_total_num_tokens": options.max_total_tokens,
+            },
+            "/v1/models": {"data": [{"id": options.served_model_name, "max_model_len": 8192}]},
+        }
+        self.reply(200 if self.path in found else 404, found.get(self.path))
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = answer(body["messages"][-1]["content"])
+        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        self.reply(200, {"choices": [choice]})
+
+    def reply(self, status: int, body: Any) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def wait_at_gate(name: str) -> None:
+    """Go on once the file that a variable names is gone."""
+    while name in os.environ and Path(os.environ[name]).exists():
+        time.sleep(0.05)
+
+
+def load() -> None:
+    say(f"server_args={vars(options)}")
+    say(f"the tiny engine, {BUILT}")
+    say("Load weight begin. avail mem=9.00 GB")
+    wait_at_gate("TINY_LOADING")
+    if options.fault == "silent":
+        time.sleep(3600)
+    if options.fault == "crash":
+        raise RuntimeError("the third shard cannot be read")
+    say("Load weight end. elapsed=0.10 s, type=Tiny, avail mem=8.90 GB, mem usage=0.10 GB.")
+    tokens, dtype = options.max_total_tokens, DTYPES.get(options.fault, "torch.bfloat16")
+    sizes = "K size: 0.18 GB, V size: 0.18 GB"
+    say(f"KV Cache is allocated. dtype: {dtype}, #tokens: {tokens}, {sizes}")
+    say("Memory pool end. avail mem=8.50 GB")
+    say(f"max_total_num_tokens={tokens}, max_running_requests=8, context_len=8192")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="launch_server.py")
+    ServerArgs.add_cli_args(parser)
+    parser.parse_args(namespace=options)
+    if options.fault == "argument":
+        parser.error("argument --device: no such device")
+    load()
+    if options.fault == "deaf":
+        time.sleep(3600)
+    server = ThreadingHTTPServer((options.host, options.port), Handler)
+    say("The server is fired up and ready to roll!")
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
