@@ -98,4 +98,5 @@ def stop_step(service: launch.Deployment) -> Step:
 
 
 def _patience(service: launch.Deployment) -> float:
-    return service.stop_s + _STOP_MARGIN_S
+    # SIGTERM and its patience may come twice: to the server, then to what it left behind.
+    return 2 * service.stop_s + _STOP_MARGIN_S

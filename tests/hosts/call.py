@@ -9,7 +9,7 @@ class FleetError(RuntimeError):
     """A test host could not be made, reached or stopped."""
 
 
-def call(*argv: str, stdin: str = "", timeout_s: float = 120.0) -> str:
+def call(*argv: str, stdin: str = "", timeout_s: float = 900.0) -> str:
     """The program's output; raises FleetError with the tail of it for any exit status but 0."""
     done = subprocess.run(
         argv,
