@@ -1,4 +1,4 @@
-"""A project of a test: its own inventory and recipes, its own HOME, and `invoke` run as a person."""
+"""A project of a test: its own inventory, recipes and HOME, and `invoke` run as a person does."""
 
 from __future__ import annotations
 

