@@ -24,7 +24,7 @@ from firstlight.flows.facts import ask_facts
 from firstlight.flows.ground import prepare
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts import pythons
-from firstlight.hosts.facts import Facts
+from firstlight.hosts.facts import Facts, python_for
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey
 
@@ -139,10 +139,10 @@ def _chosen(orders: Mapping[Python, Order], facts: Facts, host: str) -> tuple[Or
     stack = next(iter(orders.values())).stack
     require_base(stack, facts.system.arch or "", facts.system.glibc or "0", host)
     for series, order in orders.items():
-        found = pythons.choose(facts.pythons, facts.system, [series])
+        found = python_for(facts, [series])
         if isinstance(found, pythons.Python):
             return order, str(found.path)
-    trouble = pythons.choose(facts.pythons, facts.system, stack.python)
+    trouble = python_for(facts, stack.python)
     assert not isinstance(trouble, pythons.Python)
     raise HostError(trouble.what, where=host, remedy=trouble.fix)
 

@@ -131,8 +131,7 @@ def _execute(
 
     def smoke() -> None:
         key = prove.api_key(profile, os.environ)
-        port = made.manifest.port
-        proofs.append(prove.prove(shell, port, profile, logs[0], console, key))
+        proofs.append(prove.prove(shell, made.manifest, profile, logs[0], console, key))
         prove.require(proofs[0], shell.host.name, profile.name)
         _save(shell, made, proofs[0], profile)
 
@@ -150,7 +149,12 @@ def _execute(
 
 
 def _has_started(goal: target.Goal, done: list[execute.Outcome]) -> bool:
-    return goal.running or any(outcome.step == STARTING for outcome in done)
+    """True when there is a server to be undone: ours, or one of a deploy that was left early.
+
+    The current server was proved once; a new question that it fails is no reason to stop it.
+    """
+    left_early = goal.running and not goal.is_current
+    return left_early or any(outcome.step == STARTING for outcome in done)
 
 
 def _save(shell: Shell, made: Target, proof: prove.Proof, profile: Profile) -> None:

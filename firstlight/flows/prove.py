@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from firstlight.core.command import Script
 from firstlight.core.errors import ProofError
 from firstlight.core.words import columns
 from firstlight.effects import http
@@ -15,7 +16,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.serve import effective, smoke
 from firstlight.serve.effective import Difference, Effective
-from firstlight.serve.manifest import smoke_digest
+from firstlight.serve.manifest import Manifest, smoke_digest
 from firstlight.serve.profile import Profile
 from firstlight.serve.serverlog import ServerLog
 from firstlight.serve.smoke import Answer, Outcome, Question, Verdict
@@ -43,12 +44,12 @@ class Proof:
 
 
 def prove(
-    shell: Shell, port: int, profile: Profile, log: ServerLog, console: Console, key: str = ""
+    shell: Shell, made: Manifest, profile: Profile, log: ServerLog, console: Console, key: str = ""
 ) -> Proof:
     """Ask every question of the profile and compare the effective state; `key` is an API key."""
     questions = smoke.questions_of(profile.smoke)
     with_key = headers(key)
-    with shell.forward(port) as url:
+    with shell.forward(made.port) as url:
         answers = []
         for number, question in enumerate(questions, 1):
             console.note(f"question {number} of {len(questions)}: {question.ask}")
@@ -57,8 +58,19 @@ def prove(
         models = http.get(f"{url}/v1/models", headers=with_key).json
     verdicts = tuple(smoke.judge(q, a) for q, a in zip(questions, answers, strict=True))
     found = effective.effective(log, info, models)
-    differences = effective.compare(effective.asked_by(profile), found)
+    elements = _elements(shell, made, profile)
+    differences = effective.compare(effective.asked_by(profile), found, elements)
     return Proof(questions, tuple(answers), verdicts, found, differences)
+
+
+def _elements(shell: Shell, made: Manifest, profile: Profile) -> int | None:
+    """Numbers in the KV cache for one token on one rank, where the model's config tells."""
+    config = shell.run(Script('cat -- "$1/config.json"', args=(made.model,)))
+    ranks = effective.count(profile.args.get("tp_size") or profile.args.get("tensor_parallel_size"))
+    try:
+        return effective.elements_per_token(json.loads(config.text), ranks or 1)
+    except ValueError:
+        return None
 
 
 def api_key(profile: Profile, environ: Mapping[str, str]) -> str:

@@ -22,6 +22,6 @@ def run(root: Path, console: Console, *, profile: str = "", host: str = "") -> R
         found = server.require_current(seen, wanted.name, target.name)
         log = server.start_log(shell, server.service(found, seen.root))
         key = prove.api_key(wanted, os.environ)
-        proof = prove.prove(shell, found.port, wanted, log, console, key)
+        proof = prove.prove(shell, found, wanted, log, console, key)
     data = prove.to_json(proof, wanted)
     return Report(prove.text(data), data, 0 if data["outcome"] == "pass" else 5)

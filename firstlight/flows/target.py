@@ -19,7 +19,7 @@ from firstlight.flows.facts import ask_facts
 from firstlight.flows.ground import prepare
 from firstlight.flows.reach import read_remote
 from firstlight.hosts import pythons
-from firstlight.hosts.facts import Facts
+from firstlight.hosts.facts import Facts, python_for
 from firstlight.hosts.inventory import Host, Inventory
 from firstlight.hosts.survey import Survey
 from firstlight.serve import launch, models
@@ -30,14 +30,16 @@ from firstlight.serve.fits import misfits
 from firstlight.serve.launch import Launcher
 from firstlight.serve.manifest import FLAVOURS, Manifest, home_of, service_of
 from firstlight.serve.profile import Profile
-from firstlight.serve.readiness import port_taken
+from firstlight.serve.readiness import GpuUse, gpu_full, port_taken
 from firstlight.serve.render import LAUNCH, UNIT, Deployment, deployment_id
+
+_USUAL_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A target and how things stand: `running` = it has been started already, and `old` is the
-    server that runs now and would be replaced."""
+    """A target and how things stand: `running` = it has been started already, `is_current` = it
+    was proved and switched to, and `old` is the server that runs now and would be replaced."""
 
     target: Target
     root: PurePosixPath
@@ -45,6 +47,7 @@ class Goal:
     model_steps: tuple[Step, ...]
     done: tuple[str, ...]
     running: bool
+    is_current: bool
     old: launch.Deployment | None
     linger_for: str | None
 
@@ -75,6 +78,7 @@ def choose(
     old = _to_replace(shell, seen, profile.name, target.manifest.id)
     if not running and old is None:
         _require_port(profile, facts, seen, shell.host.name)
+        _require_memory(profile, facts, shell.host.name)
     python = _python(facts, release, shell.host.name)
     ground = prepare(
         shell, inventory, seen, python, models.wheels_of(profile.model), {}, console, dry_run
@@ -91,6 +95,7 @@ def choose(
         steps,
         (*done, *(["the server, started earlier"] if running else [])),
         running,
+        _is_current(seen, target.manifest),
         old,
         facts.user.name if choice.enable_linger else None,
     )
@@ -146,7 +151,7 @@ def _python(facts: Facts, release: str, host: str) -> tuple[str, str]:
     """The interpreter that a release was made with: its series and its path on the host."""
     digits = release.rsplit("-", 2)[1].removeprefix("py")
     series = f"{digits[0]}.{digits[1:]}"
-    found = pythons.choose(facts.pythons, facts.system, [series])
+    found = python_for(facts, [series])
     if isinstance(found, pythons.Python):
         return series, str(found.path)
     raise HostError(found.what, where=host, remedy=found.fix)
@@ -208,6 +213,25 @@ def _to_replace(shell: Shell, seen: Survey, profile: str, new: str) -> launch.De
         return None
     service = server.service(server.last_started(shell, seen, profile), seen.root)
     return None if server.state(shell, service).over else service
+
+
+def _is_current(seen: Survey, made: Manifest) -> bool:
+    found = seen.deployments.get(made.profile)
+    return found is not None and found.current == made.id
+
+
+def _require_memory(profile: Profile, facts: Facts, host: str) -> None:
+    """What the engine would take of each GPU must be free; without the flag, half of it."""
+    share = profile.args.get("mem_fraction_static")
+    uses = [
+        GpuUse(gpu.index, gpu.memory_mib / 1024, gpu.memory_free_mib / 1024)
+        for gpu in facts.gpus
+        if gpu.memory_mib and gpu.memory_free_mib is not None
+    ]
+    wanted = share if isinstance(share, float) else _USUAL_SHARE
+    refusal = gpu_full(uses, wanted) if profile.match.gpus != 0 else None
+    if refusal is not None:
+        raise HostError(refusal.text, where=host, remedy=refusal.remedy)
 
 
 def _require_port(profile: Profile, facts: Facts, seen: Survey, host: str) -> None:
