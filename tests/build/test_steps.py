@@ -39,7 +39,7 @@ def test_a_release_that_is_there_leaves_nothing_to_do() -> None:
 
 def test_a_bare_host_gets_every_step() -> None:
     assert ids(build_steps(order(), site())) == [
-        "programs", "fetcher", "wheel-list", "fetch",
+        "programs", "wheel-list", "fetch",
         "repack-sglang", "requirements", "manifest", "release",
     ]  # fmt: skip
 
@@ -56,7 +56,7 @@ def test_an_artifact_that_is_there_needs_neither_source_nor_patch() -> None:
     place = site(artifacts=MADE, wheels=INSTALLED)
     steps = build_steps(order(), place)
     assert ids(steps) == [
-        "programs", "fetcher", "wheel-list", "fetch", "requirements", "manifest", "release",
+        "programs", "wheel-list", "fetch", "requirements", "manifest", "release",
     ]  # fmt: skip
     assert requested(steps) == [UV.file]
     assert all("patch" not in str(file.target) for file in shipped(steps[0]))
@@ -93,7 +93,7 @@ def test_the_controller_downloads_nothing_that_it_has() -> None:
 
 
 def test_a_request_names_the_address_of_a_prebuilt_and_no_other() -> None:
-    action = build_steps(order(), site())[2].action
+    action = build_steps(order(), site())[1].action
     assert isinstance(action, WriteFile)
     found = {wheel["name"]: wheel["index"] for wheel in json.loads(action.content)["wheels"]}
     assert found.pop("torch") == "https://torch.example/cpu"
