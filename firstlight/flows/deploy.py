@@ -21,6 +21,7 @@ from firstlight.hosts.survey import Survey
 from firstlight.serve.deploy import (
     STARTING,
     Target,
+    back_steps,
     file_steps,
     proof_steps,
     start_steps,
@@ -154,7 +155,7 @@ def _has_started(goal: target.Goal, done: list[execute.Outcome]) -> bool:
     The current server was proved once; a new question that it fails is no reason to stop it.
     """
     left_early = goal.running and not goal.is_current
-    return left_early or any(outcome.step == STARTING for outcome in done)
+    return left_early or any(outcome.step in STARTING for outcome in done)
 
 
 def _save(shell: Shell, made: Target, proof: prove.Proof, profile: Profile) -> None:
@@ -175,7 +176,8 @@ def _interrupted(goal: target.Goal, shell: Shell, console: Console) -> Detached:
 def _undo(goal: target.Goal, shell: Shell, console: Console) -> None:
     """Stop the new server; start the one before it, if one ran."""
     console.say("  stopping the new server")
-    back = [stop_step(goal.target.service), *goal.back_steps()]
+    back = [stop_step(goal.target.service)]
+    back += back_steps(goal.old) if goal.old is not None else ()
     execute.execute(Plan("deploy", shell.host.name, tuple(back)), goal.sites, console)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from firstlight import __version__
 from firstlight.core.errors import ConfigError, HostError
-from firstlight.core.plan import Run, Step
+from firstlight.core.plan import Step
 from firstlight.core.schema import Document
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
@@ -50,13 +50,6 @@ class Goal:
     is_current: bool
     old: launch.Deployment | None
     linger_for: str | None
-
-    def back_steps(self) -> tuple[Step, ...]:
-        """What brings the replaced server back."""
-        if self.old is None:
-            return ()
-        title = f"start the server again that ran before ({self.old.home.name})"
-        return (Step("back", title, Run(launch.start(self.old))),)
 
 
 def choose(

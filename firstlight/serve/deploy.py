@@ -30,8 +30,8 @@ if [ -n "$was" ] && [ "$was" != "$2" ]; then point previous "$was" || return; fi
 point current "$2"
 """
 _STOP_MARGIN_S = 60.0
-STARTING = "mark"
-"""The id of the step after which a failure leaves a server to be stopped."""
+STARTING = frozenset({"stop", "mark"})
+"""The ids of the steps after which a failure leaves something to be undone."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,16 @@ def start_steps(
         yield Step("linger", f"let services of {linger_for} outlive a login", run)
     if old is not None:
         yield stop_step(old)
-    home = target.rendered.home
-    mark = Run(Script(_STARTED, (str(home.parent), home.name)))
-    yield Step(STARTING, "note which deployment is started", mark)
+    yield _mark_step(target.service)
     title = f"start the server ({target.service.launcher})"
     yield Step("start", title, Run(launch.start(target.service), _patience(target.service)))
+
+
+def back_steps(old: launch.Deployment) -> Iterator[Step]:
+    """Start a replaced server again; it is the one to be asked for its state from then on."""
+    yield _mark_step(old)
+    title = f"start the server again that ran before ({old.home.name})"
+    yield Step("back", title, Run(launch.start(old), _patience(old)))
 
 
 def proof_steps(target: Target) -> Iterator[Step]:
@@ -95,6 +100,11 @@ def stop_step(service: launch.Deployment) -> Step:
     """Stop a server."""
     title = f"stop the server of {service.profile} ({service.home.name})"
     return Step("stop", title, Run(launch.stop(service), _patience(service)))
+
+
+def _mark_step(service: launch.Deployment) -> Step:
+    mark = Run(Script(_STARTED, (str(service.home.parent), service.home.name)))
+    return Step("mark", "note which deployment is started", mark)
 
 
 def _patience(service: launch.Deployment) -> float:
