@@ -101,7 +101,8 @@ def preview(plan: Plan) -> str:
 
 def _show(step: Step, number: int) -> str:
     place = "" if step.where == "host" else " (on the controller)"
-    return f"\n# {number}. {step.title}{place}\n{_text(step.action)}"
+    leaves = f"\n# leaves {step.creates}" if step.creates else ""
+    return f"\n# {number}. {step.title}{place}{leaves}\n{_text(step.action)}"
 
 
 def _text(action: Action) -> str:

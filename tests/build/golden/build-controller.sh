@@ -10,6 +10,7 @@ rsync -W /here/patches/0001-start.patch '$HOST:/srv/first light/lib/e1e1e1e1e1e1
 rsync -W /here/patches/0002-extra.patch '$HOST:/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch'  # sha256 e2e2e2e2e2e2
 
 # 2. list 5 wheels to download (on the controller)
+# leaves /home/ann/fl/lib/044d5e6b9f01079913d21f9f5892c6eeaf877138fe213c182676aee10ae0d488/wheels.json
 install -D -m 644 /dev/stdin /home/ann/fl/lib/044d5e6b9f01079913d21f9f5892c6eeaf877138fe213c182676aee10ae0d488/wheels.json <<'EOF'
 {"python": "3.11", "wheels": [
   {"name": "einops", "version": "0.8.2", "file": "einops-0.8.2-py3-none-any.whl", "sha256": "b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1", "size": 1000000, "index": null},
@@ -48,6 +49,7 @@ rsync -W /home/ann/fl/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c
 rsync -W /home/ann/fl/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl '$HOST:/srv/first light/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl'  # sha256 f1f1f1f1f1f1
 
 # 5. patch sglang 0.5.23 into 0.5.23+firstlight.cpu
+# leaves /srv/first light/store/sglang-0.5.23-5a22743d5902
 # detached job repack-sglang-0.5.23-5a22743d5902; a lost link does not stop it
 bash -s '/srv/first light/store/sglang-0.5.23-5a22743d5902' /usr/bin/python3.11 '/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/repack_wheel.py' '/srv/first light/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl' firstlight.cpu --required '/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/0001-start.patch' --patch '/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch' <<'EOF'
 set -euo pipefail
@@ -63,6 +65,7 @@ mv -T -- "$home.partial" "$home"
 EOF
 
 # 6. list the files of the release
+# leaves /srv/first light/lib/ce1896e1dc5d6e7ccde2c2187f8d648920038180feca5b596f37faf79ce04371/requirements.txt
 install -D -m 644 /dev/stdin '/srv/first light/lib/ce1896e1dc5d6e7ccde2c2187f8d648920038180feca5b596f37faf79ce04371/requirements.txt' <<'EOF'
 einops @ file:///srv/first%20light/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl --hash=sha256:b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1
 filelock @ file:///srv/first%20light/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl --hash=sha256:b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2
@@ -70,6 +73,7 @@ torch @ file:///srv/first%20light/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a
 EOF
 
 # 7. say what the release is made of
+# leaves /srv/first light/lib/95fa8bc3781ecdaa0afc43d42187ad9ca2d7a92f35b732a76998f05333fbc9ab/manifest.json
 install -D -m 644 /dev/stdin '/srv/first light/lib/95fa8bc3781ecdaa0afc43d42187ad9ca2d7a92f35b732a76998f05333fbc9ab/manifest.json' <<'EOF'
 {
   "schema": 1,
@@ -137,6 +141,7 @@ install -D -m 644 /dev/stdin '/srv/first light/lib/95fa8bc3781ecdaa0afc43d42187a
 EOF
 
 # 8. assemble release tiny-cpu-py311-dc2638a5d957
+# leaves /srv/first light/releases/tiny-cpu-py311-dc2638a5d957
 # detached job release-tiny-cpu-py311-dc2638a5d957; a lost link does not stop it
 export UV_CACHE_DIR='/srv/first light/cache/uv'
 export UV_NO_CONFIG=1
