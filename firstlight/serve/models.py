@@ -15,13 +15,14 @@ from firstlight.serve.profile import GgufModel, HubModel, PathModel
 
 Source = GgufModel | PathModel | HubModel
 
-# $4 and later: the program's own arguments. HOME is the model's own, so that nothing is left there.
+# $4 and later: the program's own arguments.
 _MAKE = """\
 set -euo pipefail
 home=$1 python=$2 program=$3
 shift 3
 [ ! -e "$home" ] || exit 0
 mkdir -p -- "$(dirname -- "$home")"
+unset PYTHONDONTWRITEBYTECODE
 "$python" "$program" "$@" --out "$home.partial"
 mv -T -- "$home.partial" "$home"
 echo "model $(basename -- "$home") is in place"

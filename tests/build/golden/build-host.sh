@@ -185,6 +185,8 @@ echo "installing $(grep -c -- --hash= requirements.txt) wheels"
   --requirements requirements.txt
 rm -rf -- uv
 
+# What is compiled now, the first start of a server need not compile.
+unset PYTHONDONTWRITEBYTECODE
 echo "asking $engine which flags it takes"
 venv/bin/python -I "$program" "$engine" >capabilities.json
 cp -- "$manifest" manifest.json

@@ -10,7 +10,7 @@ fail() {
 cd /srv/fl/deployments/p/1
 
 # One python and its packages, and nothing of the account that runs it.
-unset PYTHONPATH PYTHONHOME
+unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
 export PATH=/srv/fl/releases/r1/venv/bin:"${PATH:-/usr/bin:/bin}"
 export HOME="${HOME:-"$PWD"}"
