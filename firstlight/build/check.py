@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -27,10 +27,8 @@ def check_component(document: Document[Component]) -> tuple[Fault, ...]:
     return ()
 
 
-def check_stack(
-    document: Document[Stack], components: Mapping[str, Component]
-) -> tuple[Fault, ...]:
-    """Faults of one stack that need a look at the components or at several of its values."""
+def check_stack(document: Document[Stack], components: Collection[str]) -> tuple[Fault, ...]:
+    """Faults of one stack that need the names of the components or several of its values."""
     stack = document.value
     found = [*_versions(stack), *_references(stack, components), *_requirements(stack)]
     found += _environment(stack)
@@ -98,7 +96,7 @@ def _wheels(package: Prebuilt, stack: Stack) -> Iterator[tuple[str, str]]:
             yield python, f"{wheel.file} does not fit Python {python} on {stack.arch}"
 
 
-def _references(stack: Stack, components: Mapping[str, Component]) -> Iterator[tuple[Place, str]]:
+def _references(stack: Stack, components: Collection[str]) -> Iterator[tuple[Place, str]]:
     for index, name in enumerate(stack.components):
         if name not in components:
             message = f"no component {name!r}{nearest(name, components)}"

@@ -29,11 +29,10 @@ def read(path: Path, root: Path, model: type[M]) -> Document[M]:
 
 def find(root: Path, folder: str, name: str, model: type[M], suffix: str = ".yaml") -> Document[M]:
     """The file of that name in a folder; raises UnknownName with the nearest names."""
-    path = root / folder / f"{name}{suffix}"
-    if "/" in name or not path.is_file():
-        known = names(root, folder, suffix)
+    known = names(root, folder, suffix)
+    if name not in known:
         raise UnknownName(f"no {folder}/{name}{suffix}{nearest(name, known)}")
-    return read(path, root, model)
+    return read(root / folder / f"{name}{suffix}", root, model)
 
 
 def names(root: Path, folder: str, suffix: str = ".yaml") -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from firstlight.build.check import check_component, check_patches, check_stack
@@ -14,9 +14,11 @@ from firstlight.core.report import Report
 from firstlight.core.schema import Document, Model, nearest
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
-from firstlight.flows import recipes
+from firstlight.flows import recipes, target
+from firstlight.serve.manifest import FLAVOURS
 from firstlight.serve.policy import check_profile
 from firstlight.serve.profile import Profile
+from firstlight.serve.render import Deployment, render_launch, render_unit
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
@@ -47,7 +49,7 @@ class _Findings:
             document = self.tried(lambda path=path: catalog.read(path, root, model))  # type: ignore[misc]
             if document is not None:
                 found[name] = document
-                self.faults += _misnamed(document, name)
+                self.faults += recipes.misnamed(document, name)
         return found
 
 
@@ -61,8 +63,11 @@ def run(root: Path, _console: Console) -> Report:
     locks = findings.folder(root, recipes.LOCKS, LockFile)
     registry = findings.tried(lambda: recipes.registry(root))
     findings.faults += _recipe_faults(root, components, stacks, registry)
-    findings.faults += _lock_faults(components, stacks, locks)
-    findings.faults += _profile_faults(profiles, stacks)
+    findings.faults += _lock_faults(root, components, stacks, locks)
+    findings.faults += _profile_faults(root, profiles)
+    templates = findings.tried(lambda: target.templates(root))
+    if templates is not None:
+        findings.faults += _template_faults(templates, profiles)
     return _report(findings)
 
 
@@ -72,31 +77,34 @@ def _recipe_faults(
     stacks: dict[str, Document[Stack]],
     registry: Document[PatchRegistry] | None,
 ) -> Iterable[Fault]:
-    known = {name: document.value for name, document in components.items()}
+    # By the names of the files: one that cannot be read is there all the same.
+    parts = catalog.names(root, recipes.COMPONENTS)
     for component in components.values():
         yield from check_component(component)
     for stack in stacks.values():
-        yield from check_stack(stack, known)
+        yield from check_stack(stack, parts)
     if registry is not None:
-        yield from check_patches(registry, known, stacks, recipes.patch_files(root))
+        stacks_there = catalog.names(root, recipes.STACKS)
+        yield from check_patches(registry, parts, stacks_there, recipes.patch_files(root))
 
 
 def _lock_faults(
+    root: Path,
     components: dict[str, Document[Component]],
     stacks: dict[str, Document[Stack]],
     locks: dict[str, Document[LockFile]],
 ) -> Iterable[Fault]:
     known = {name: document.value for name, document in components.items()}
+    there = catalog.names(root, recipes.LOCKS, recipes.LOCK_SUFFIX)
     for name, stack in stacks.items():
-        if name not in locks:
+        if name not in there:
             yield stack.fault((), f"no lock; run: invoke lock --stack {name}")
-        elif set(stack.value.components) <= set(known):
+        elif name in locks and set(stack.value.components) <= set(known):
             yield from check_lock(stack, locks[name], known)
 
 
-def _profile_faults(
-    profiles: dict[str, Document[Profile]], stacks: dict[str, Document[Stack]]
-) -> Iterable[Fault]:
+def _profile_faults(root: Path, profiles: dict[str, Document[Profile]]) -> Iterable[Fault]:
+    stacks = catalog.names(root, recipes.STACKS)
     for profile in profiles.values():
         yield from check_profile(profile)
         stack = profile.value.stack
@@ -104,11 +112,19 @@ def _profile_faults(
             yield profile.fault(("stack",), f"no stack {stack!r}{nearest(stack, stacks)}")
 
 
-def _misnamed(document: Document[M], name: str) -> Iterable[Fault]:
-    said = getattr(document.value, "name", None) or getattr(document.value, "stack", None)
-    if said != name:
-        place = ("name",) if hasattr(document.value, "name") else ("stack",)
-        yield document.fault(place, f"the file is called {name!r}, and this says {said!r}")
+def _template_faults(
+    templates: Mapping[str, str], profiles: dict[str, Document[Profile]]
+) -> Iterable[Fault]:
+    """What goes wrong when every profile is rendered for every kind of launcher."""
+    nowhere = PurePosixPath("/nowhere")
+    for profile in profiles.values():
+        for flavour in FLAVOURS.values():
+            made = Deployment(profile.value, nowhere, nowhere, nowhere, flavour)
+            for render in (render_launch, render_unit):
+                try:
+                    render(made, templates)
+                except ConfigError as error:
+                    yield from error.faults
 
 
 def _report(findings: _Findings) -> Report:

@@ -14,7 +14,7 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
     Exits with the report's code, or with the error's: 2 config, 3 host, 4 step, 5 proof,
     130 interrupted, 70 a fault of ours. A traceback is shown with `debug` only.
     """
-    from firstlight.core.errors import FirstlightError
+    from firstlight.core.errors import ConfigError, FirstlightError
     from firstlight.effects.console import Console
 
     with Console(sys.stderr if json else sys.stdout, debug) as console:
@@ -23,6 +23,8 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
             report = story.run(root, console, **options)
         except FirstlightError as error:
             console.settle()
+            if isinstance(error, ConfigError) and not error.remedy:
+                error.remedy = "correct that; `invoke check` looks at every file of the project"
             _leave(f"error: {error}", error.exit_code, debug)
         except KeyboardInterrupt:
             console.settle()

@@ -25,7 +25,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.local import LocalShell
 from firstlight.effects.shell import Shell
 from firstlight.flows import recipes
-from firstlight.hosts.inventory import Host
+from firstlight.hosts.inventory import Host, UnknownName
 
 _TIMEOUT_S = 900.0
 
@@ -107,7 +107,7 @@ def _known_uv(root: Path, stack: Stack) -> Wheel | None:
 def _only_stack(root: Path) -> str:
     names = catalog.names(root, recipes.STACKS)
     if len(names) != 1:
-        raise FirstlightError(
+        raise UnknownName(
             f"which stack? there are: {', '.join(names) or 'none'}", remedy="say --stack NAME"
         )
     return names[0]

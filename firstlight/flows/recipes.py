@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from firstlight.build import lock as locks
 from firstlight.build.check import check_component, check_patches, check_stack
 from firstlight.build.lock import LockFile, require_lock
 from firstlight.build.recipe import Component, PatchRegistry, Stack
-from firstlight.core.errors import ConfigError
+from firstlight.core.errors import ConfigError, Fault
 from firstlight.core.schema import Document, nearest
 from firstlight.effects import catalog
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
@@ -45,18 +48,45 @@ def stack(root: Path, name: str) -> tuple[Document[Stack], dict[str, Component]]
     """A stack and the project's components; raises ConfigError with every fault in them."""
     document = catalog.find(root, STACKS, name, Stack)
     names = catalog.names(root, COMPONENTS)
-    parts = [catalog.find(root, COMPONENTS, part, Component) for part in names]
+    parts, faults = _components(root, names)
     components = {part.value.name: part.value for part in parts}
-    faults = [fault for part in parts for fault in check_component(part)]
-    faults += check_stack(document, components)
+    faults += [fault for part in parts for fault in check_component(part)]
+    faults += misnamed(document, name)
+    faults += check_stack(document, names)
     if faults:
         raise ConfigError(faults)
     return document, components
 
 
+def misnamed(document: Document[Any], name: str) -> Iterable[Fault]:
+    """A fault when a recipe says another name than that of its file."""
+    place = "stack" if isinstance(document.value, LockFile) else "name"
+    said = getattr(document.value, place)
+    if said != name:
+        yield document.fault((place,), f"the file is called {name!r}, and this says {said!r}")
+
+
+def _components(root: Path, names: Iterable[str]) -> tuple[list[Document[Component]], list[Fault]]:
+    """The components that can be read, and the faults of those that cannot."""
+    found: list[Document[Component]] = []
+    faults: list[Fault] = []
+    for name in names:
+        try:
+            part = catalog.find(root, COMPONENTS, name, Component)
+            faults += misnamed(part, name)
+            found.append(part)
+        except ConfigError as error:
+            faults += error.faults
+    return found, faults
+
+
 def locked(root: Path, stack_: Document[Stack], components: dict[str, Component]) -> LockFile:
     """The lock that goes with a stack; raises ConfigError that says what moved."""
-    lock = catalog.find(root, LOCKS, stack_.value.name, LockFile, LOCK_SUFFIX)
+    name = stack_.value.name
+    if name not in catalog.names(root, LOCKS, LOCK_SUFFIX):
+        fault = stack_.fault((), f"there is no {LOCKS}/{name}{LOCK_SUFFIX}")
+        raise ConfigError([fault], remedy=locks.remedy(name))
+    lock = catalog.find(root, LOCKS, name, LockFile, LOCK_SUFFIX)
     return require_lock(stack_, lock, components)
 
 

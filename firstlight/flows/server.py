@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TypeVar
 
+from firstlight.core.command import Command
 from firstlight.core.errors import ConnectionLost, HostError
+from firstlight.core.schema import nearest
 from firstlight.effects import http, jobs
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
@@ -30,12 +32,9 @@ def require_current(seen: Survey, profile: str, host: str) -> Manifest:
     """The current deployment of a profile; raises HostError when it was never deployed."""
     found = manifest.current(seen, profile, host)
     if found is None:
-        there = ", ".join(sorted(seen.deployments)) or "none"
-        raise HostError(
-            f"profile {profile} is not deployed; deployed: {there}",
-            where=host,
-            remedy=f"invoke deploy --profile {profile} --host {host}",
-        )
+        again = Command(("invoke", "deploy", "--profile", profile, "--host", host))
+        near = nearest(profile, seen.deployments) or "; nothing is"
+        raise HostError(f"profile {profile} is not deployed{near}", where=host, remedy=again.line())
     return found
 
 

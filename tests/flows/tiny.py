@@ -51,15 +51,11 @@ local_version: firstlight.tiny
 PATCH = """\
 --- a/sglang/launch_server.py
 +++ b/sglang/launch_server.py
-@@ -12,7 +12,7 @@
- from sglang.srt.server_args import ServerArgs
- 
+@@ -13,3 +13,3 @@
 -BUILT = "as published"
 +BUILT = "with our patch"
  ANSWERS = {"France": "The capital of France is Paris.", "days": "There are 7 days in a week."}
  ECHO = "Copy this text exactly:\\n\\n"
- DTYPES = {"fp8": "torch.float8_e4m3fn"}
- options = argparse.Namespace()
 """
 
 REGISTRY = """\
@@ -191,8 +187,8 @@ def make_tiny(folder: Path, pantry: Path, **local: Any) -> Tiny:
     for name in ("recipes", "patches"):
         for path in sorted((project.root / name).rglob("*.*")):
             path.unlink()
-    for path, text in files.items():
-        project.write(path, text)
+    for place, text in files.items():
+        project.write(place, text)
     project.write("recipes/locks/tiny.lock.yaml", make_tiny_lock(project, pantry))
     return Tiny(project, pantry, gate, loading, Path(host["root"]), port)
 
