@@ -111,13 +111,28 @@ def _follow(step: Step, plan: Plan, site: Site, job: Job, console: Console) -> N
         raise _interrupted(step, plan, site, job, console) from None
     if view.state == "done" and view.rc == 0:
         return
-    log = site.root / "jobs" / job.id / "log"
-    raise StepError(
-        f"cannot {step.title}: {_ending(view)}",
+    raise _failure(step, plan, site, job, view, tail.lines)
+
+
+def _failure(
+    step: Step, plan: Plan, site: Site, job: Job, view: jobs.JobView, lines: list[str]
+) -> StepError:
+    """What a job's programs said was wrong, and their fix, before anything of ours."""
+    file = site.root / "jobs" / job.id / "log"
+    whole = f"the whole log: {file}; `invoke {plan.verb}` again goes on from what is finished"
+    error, fix = (_said(mark, lines) for mark in ("error: ", "fix: "))
+    rest = [line for line in lines if line not in (f"error: {error}", f"fix: {fix}")]
+    return StepError(
+        f"cannot {step.title}: {error or _ending(view)}",
         where=site.shell.host.name,
-        remedy=f"the whole log: {log}; `invoke {plan.verb}` again goes on from what is finished",
-        log="\n".join(tail.lines[-_LOG_LINES:]),
+        remedy=f"{fix}\n  -> {whole}" if fix else whole,
+        log="\n".join(rest[-_LOG_LINES:]),
     )
+
+
+def _said(mark: str, lines: list[str]) -> str:
+    """The rest of the last line that begins with `mark`: how our programs tell their end."""
+    return next((line.removeprefix(mark) for line in reversed(lines) if line.startswith(mark)), "")
 
 
 def _ending(view: jobs.JobView) -> str:

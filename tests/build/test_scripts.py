@@ -113,10 +113,10 @@ def test_a_full_disk_is_told_before_anything_is_downloaded(root: Path) -> None:
     place = root / "not there yet"
     done = bash(Script(FETCH, (str(place), "999999999", "false", "x", "y")))
     assert done.returncode == 1
-    assert done.stderr.startswith(f"no space: {place} has ")
+    assert done.stderr.startswith(f"error: no space: {place} has ")
     assert done.stderr.endswith(
-        " this step needs 999999999 MiB; "
-        "make room, or give the host another root in the inventory\n"
+        " this step needs 999999999 MiB\n"
+        "fix: make room, or give the host another root in the inventory\n"
     )
     assert not place.exists()
 

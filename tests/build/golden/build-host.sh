@@ -30,8 +30,8 @@ enough_space() { # $1 = folder, $2 = MiB that are needed
   while [ ! -e "$near" ]; do near=$(dirname -- "$near"); done
   free=$(($(df -k --output=avail -- "$near" | tail -n 1) / 1024))
   [ "$free" -ge "$2" ] && return
-  echo "no space: $1 has $free MiB free, this step needs $2 MiB;" \
-    "make room, or give the host another root in the inventory" >&2
+  echo "error: no space: $1 has $free MiB free, this step needs $2 MiB" >&2
+  echo "fix: make room, or give the host another root in the inventory" >&2
   return 1
 }
 
@@ -51,6 +51,7 @@ shift 5
 # What is left are the patches, in order, each with its flag.
 [ ! -e "$home" ] || exit 0
 rm -rf -- "$home.partial"
+trap 'rm -rf -- "$home.partial"' EXIT
 mkdir -p -- "$home.partial"
 "$python" "$program" --wheel "$wheel" --local-version "$local_version" "$@" \
   --out "$home.partial" --receipt "$home.partial/receipt.json"
@@ -148,8 +149,8 @@ enough_space() { # $1 = folder, $2 = MiB that are needed
   while [ ! -e "$near" ]; do near=$(dirname -- "$near"); done
   free=$(($(df -k --output=avail -- "$near" | tail -n 1) / 1024))
   [ "$free" -ge "$2" ] && return
-  echo "no space: $1 has $free MiB free, this step needs $2 MiB;" \
-    "make room, or give the host another root in the inventory" >&2
+  echo "error: no space: $1 has $free MiB free, this step needs $2 MiB" >&2
+  echo "fix: make room, or give the host another root in the inventory" >&2
   return 1
 }
 
@@ -159,6 +160,7 @@ shift 9
 [ ! -e "$home" ] || exit 0
 enough_space "$root" "$need"
 rm -rf -- "$home.partial"
+trap 'rm -rf -- "$home.partial"' EXIT
 mkdir -p -- "$home.partial/cache" "$home.partial/receipts"
 cd -- "$home.partial"
 
