@@ -44,11 +44,12 @@ def run(
     """Build what is missing; when nothing is, say so after one round trip."""
     inventory = catalog.inventory(root)
     target = inventory.host(host)
+    if cancel:
+        with reached(opener(inventory, target, console), console) as shell:
+            return cancel_builds(shell, look(shell), console)
     name = stack or _stack_of(root, recipes.profile_name(inventory, target, profile))
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
-        if cancel:
-            return cancel_builds(shell, seen, console)
         return build(root, console, shell, inventory, name, seen, dry_run)
 
 

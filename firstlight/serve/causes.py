@@ -83,7 +83,7 @@ RULES: tuple[Rule, ...] = (
         r"driver version is insufficient|driver on your system is too old|No CUDA GPUs are avail"
         r"|Driver/library version mismatch|forward compatibility was attempted|"
         r"CUDA unknown error|cudaErrorNoDevice",
-        "the GPU driver does not serve this CUDA build: run `invoke doctor` on the host",
+        "the GPU driver does not serve this CUDA build: run `invoke facts` on the host",
     ),
     _rule(
         PORT,
@@ -110,7 +110,7 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "missing-library",
         r"(\S+\.so[.\d]*): cannot open shared object file",
-        "library {0} is not on the host, or of another CUDA version: run `invoke doctor`",
+        "library {0} is not on the host, or of another CUDA version: run `invoke facts`",
     ),
     _rule(
         "missing-module",
