@@ -231,7 +231,10 @@ def test_a_killed_server_is_started_again(local: Local) -> None:
     assert local.main_process() != before
 
 
-def test_stop_leaves_nothing_and_the_next_deploy_builds_nothing(local: Local) -> None:
+@pytest.mark.usefixtures("first_up")
+def test_stop_leaves_nothing_and_the_next_deploy_builds_nothing(fresh: Local) -> None:
+    # It may be starting still, after the test before: that is stopped as well.
+    local = fresh
     assert "is stopped" in local.project.invoke("stop", timeout=LONG, check=True).stdout
     entry = local.served()
     assert (entry["state"], entry["healthy"]) == ("stopped", False)
