@@ -30,7 +30,8 @@ def _facts(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) 
     address = f"http://{manifest['bind']}:{port}"
     messages = [{"role": "user", "content": _ASK}]
     body = json.dumps({"model": name, "messages": messages})
-    curl = Command(("curl", f"http://127.0.0.1:{port}/v1/chat/completions", "--json", body))
+    chat = f"http://127.0.0.1:{port}/v1/chat/completions"
+    curl = Command(("curl", chat, "-H", "Content-Type: application/json", "-d", body))
     on = [] if target.is_local else ["--host", target.name]
     profile = ["--profile", manifest["profile"]]
     ask = Command(("invoke", "ask", *on, *profile, "--question", _ASK))

@@ -262,7 +262,9 @@ def fetch(pip: Pip, wheels: list[Wheel], dest: Path, staging: Path) -> None:
     if shutil.disk_usage(dest).free < 1.5 * expected:
         raise no_space(dest, int(1.5 * expected))
     for batch in batches(missing):
-        say(f"fetching {batch[0].name} ... {batch[-1].name}, {megabytes(known_size(batch))}")
+        names = " ... ".join(dict.fromkeys((batch[0].name, batch[-1].name)))
+        size_of = f", {megabytes(known_size(batch))}" if known_size(batch) else ""
+        say(f"fetching {names}{size_of}")
         into = call_pip(pip, batch, staging)
         for wheel in batch:
             size = put_in_place(wheel, into / wheel.file, dest)

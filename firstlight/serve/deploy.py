@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from firstlight.core.command import Script, quote
+from firstlight.core.command import Command, Script, quote
 from firstlight.core.plan import Run, Step, Watch, WriteFile
 from firstlight.serve import launch
 from firstlight.serve.manifest import Manifest, render_manifest
@@ -87,10 +87,12 @@ def proof_steps(target: Target) -> Iterator[Step]:
     url = quote(f"{manifest.url_on_host}/health_generate")
     script = Script(f"until curl -fsS {url}; do sleep 1; done")
     yield Step("ready", "wait until it is ready", Watch("ready", script))
-    body = quote(f'{{"model": "{manifest.served_model_name}", "temperature": 0, "messages": ...}}')
-    chat = quote(f"{manifest.url_on_host}/v1/chat/completions")
-    info = quote(f"{manifest.url_on_host}/server_info")
-    asked = Script(f"# each question of the profile\ncurl -fsS {chat} --json {body}\ncurl {info}")
+    body = f'{{"model": "{manifest.served_model_name}", "temperature": 0, "messages": ...}}'
+    header = "Content-Type: application/json"
+    chat = f"{manifest.url_on_host}/v1/chat/completions"
+    ask = Command(("curl", "-fsS", chat, "-H", header, "-d", body))
+    info = Command(("curl", "-fsS", f"{manifest.url_on_host}/server_info"))
+    asked = Script(f"# each question of the profile\n{ask.line()}\n{info.line()}")
     yield Step("smoke", "ask it what it must know, compare its own figures", Watch("smoke", asked))
     args = (str(home.parent), home.name)
     yield Step("switch", "make it the current deployment", Run(Script(_SWITCH, args)))
