@@ -70,7 +70,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory, person_home: Path) -> Iterat
     """A project and a root in which nothing is yet; nothing of it runs at the end."""
     project = make_project(tmp_path_factory.mktemp("local"), [{"name": "local"}], home=person_home)
     port = free_port()
-    project.change(PROFILE, ("port: 30000", f"port: {port}"))
+    # A unit of systemd could be somebody's own server of the same name.
+    project.change(PROFILE, ("port: 30000", f"port: {port}\n  launcher: process"))
     local = Local(project, port)
     yield local
     project.invoke("build", "--cancel", timeout=LONG)
