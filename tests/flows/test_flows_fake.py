@@ -149,7 +149,7 @@ def test_what_needs_a_deployment_says_how_to_deploy(
 ) -> None:
     code, said = refused(capsys, verb, project)
     assert code == 3
-    assert said.startswith("error: local: profile smollm2-cpu is not deployed; deployed: none")
+    assert said.startswith("error: local: profile smollm2-cpu is not deployed; nothing is")
     assert "\n  -> invoke deploy --profile smollm2-cpu --host local\n" in said
 
 
