@@ -106,7 +106,7 @@ def test_up_builds_serves_proves_and_says_how_to_ask(fresh: Local, first_up: str
     )
     assert lines["proof"] == "pass, 5 questions"
     assert lines["ask"].startswith("it    invoke ask --profile smollm2-cpu --question ")
-    assert lines["curl"].startswith(f"http://127.0.0.1:{fresh.port}/v1/chat/completions --json ")
+    assert lines["curl"].startswith(f"http://127.0.0.1:{fresh.port}/v1/chat/completions ")
 
 
 @pytest.mark.usefixtures("local")
