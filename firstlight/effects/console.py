@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TextIO
+
+from firstlight.core.errors import FirstlightError
 
 # Where output is no terminal, a moving line is shown at most this often, in seconds.
 _QUIET_S = 10.0
@@ -21,11 +25,21 @@ class _Live(Protocol):
     def stop(self) -> None: ...
 
 
+def nowhere() -> TextIO:
+    """A stream that takes everything and keeps nothing."""
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
 class Console:
-    """`say` keeps a line, `note` replaces the moving one; all of it goes to one stream."""
+    """`say` keeps a line, `note` replaces the moving one; all of it goes to one stream.
+
+    A reader who leaves does not break off what is being done: `say` and `note` then write to
+    nobody. Only `plain`, which exists to be read, raises BrokenPipeError.
+    """
 
     def __init__(self, stream: TextIO | None = None, debug: bool = False) -> None:
-        self._stream = stream or sys.stdout
+        # A program that was started without standard output has None there.
+        self._stream = stream or sys.stdout or nowhere()
         self._debug = debug
         self._live: _Live | None = None
         self._noted_at = 0.0
@@ -34,20 +48,25 @@ class Console:
     @property
     def is_terminal(self) -> bool:
         """True when a person can be asked something."""
-        return self._stream.isatty() and sys.stdin.isatty()
+        return self._stream.isatty() and sys.stdin is not None and sys.stdin.isatty()
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
         self.settle()
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        self._write(f"{text}\n")
 
     def plain(self, text: str) -> None:
-        """Print text as it is, without a line break of its own."""
-        if text:
-            self.settle()
+        """Print text as it is; raises BrokenPipeError when nobody reads it any more."""
+        if not text:
+            return
+        self.settle()
+        try:
             self._stream.write(text)
             self._stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise FirstlightError(f"cannot write to standard output: {error.strerror}") from None
 
     def debug(self, text: str) -> None:
         """Print a line that only --debug shows."""
@@ -56,13 +75,12 @@ class Console:
 
     def note(self, text: str) -> None:
         """Show what goes on right now."""
-        line = text.strip().replace("\r", " ")
+        line = " ".join(text.split())
         if self._stream.isatty():
             self._moving(line)
         elif line != self._noted and time.monotonic() - self._noted_at >= _QUIET_S:
             self._noted, self._noted_at = line, time.monotonic()
-            self._stream.write(f"  ... {line}\n")
-            self._stream.flush()
+            self._write(f"  ... {line}\n")
 
     def settle(self) -> None:
         """Take the moving line away."""
@@ -75,8 +93,7 @@ class Console:
         self.settle()
         if not self.is_terminal:
             return ""
-        self._stream.write(question)
-        self._stream.flush()
+        self._write(question)
         return sys.stdin.readline().strip()
 
     def __enter__(self) -> Console:
@@ -90,6 +107,13 @@ class Console:
         trace: TracebackType | None,
     ) -> None:
         self.settle()
+
+    def _write(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError:
+            self._stream = nowhere()
 
     def _moving(self, line: str) -> None:
         # Imported late: rich costs more than `invoke --list` may take in all.

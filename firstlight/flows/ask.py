@@ -28,7 +28,7 @@ def run(
     wanted = recipes.profile(root, recipes.profile_name(inventory, target, profile)).value
     asked = smoke.Question(question, kind="text", max_tokens=_MAX_TOKENS)
     with reached(opener(inventory, target, console), console) as shell:
-        found = server.require_current(look(shell), wanted.name, target.name)
+        found = server.require_running(shell, look(shell), wanted.name)
         console.note("waiting for the answer")
         with shell.forward(found.port) as url:
             headers = prove.headers(prove.api_key(wanted, os.environ))

@@ -29,6 +29,10 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
         except KeyboardInterrupt:
             console.settle()
             _leave(f"interrupted; `invoke {verb}` again goes on from what is finished", 130, debug)
+        except BrokenPipeError:
+            # The reader of a pipe has left (`invoke logs --follow | head`): that is the end.
+            _unread()
+            sys.exit(0)
         except Exception as error:
             console.settle()
             what = f"error: a fault of ours: {type(error).__name__}: {error}"
@@ -44,12 +48,22 @@ def _print(report: Any, as_json: bool) -> None:
             print(json.dumps(report.data, indent=2, ensure_ascii=False))
         elif report.text:
             print(report.text.rstrip("\n"))
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of a pipe has left (`invoke logs | head`): no fault, nothing more to say.
-        sys.stdout = None
+        _unread()
+    except OSError as error:
+        _unread()
+        _leave(f"error: cannot write to standard output: {error.strerror}", 1, False)
     if report.exit_code:
         sys.exit(report.exit_code)
+
+
+def _unread() -> None:
+    """What is left for standard output has no reader; Python must not try at its end."""
+    from firstlight.effects.console import nowhere
+
+    sys.stdout = nowhere()
 
 
 def _leave(message: str, code: int, debug: bool) -> NoReturn:

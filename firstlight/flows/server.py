@@ -38,6 +38,22 @@ def require_current(seen: Survey, profile: str, host: str) -> Manifest:
     return found
 
 
+def require_running(shell: Shell, seen: Survey, profile: str) -> Manifest:
+    """The current deployment of a profile, whose server runs; raises HostError where none does.
+
+    Whoever answers on the port of a server that is stopped, it is not that server.
+    """
+    found = require_current(seen, profile, shell.host.name)
+    condition = state(shell, service(found, seen.root)).condition
+    if condition != "running":
+        raise HostError(
+            f"the server of {profile} does not run: it is {condition}",
+            where=shell.host.name,
+            remedy=f"invoke deploy --profile {profile} --host {shell.host.name}",
+        )
+    return found
+
+
 def last_started(shell: Shell, seen: Survey, profile: str) -> Manifest:
     """The deployment that was started last: the current one, unless a deploy was left early."""
     found = seen.deployments.get(profile)

@@ -19,7 +19,7 @@ def run(root: Path, console: Console, *, profile: str = "", host: str = "") -> R
     wanted = recipes.profile(root, recipes.profile_name(inventory, target, profile)).value
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
-        found = server.require_current(seen, wanted.name, target.name)
+        found = server.require_running(shell, seen, wanted.name)
         log = server.start_log(shell, server.service(found, seen.root))
         key = prove.api_key(wanted, os.environ)
         proof = prove.prove(shell, found, wanted, log, console, key)

@@ -56,7 +56,7 @@ def until_ready(
             # Read anew: lines that came between the last look and the answer count as well.
             return server.across(shell, console, partial(server.start_log, shell, deployment))
         if verdict.state == "failed":
-            raise _failure(verdict, view, shell.host.name, found.profile)
+            raise _failure(verdict, view, shell.host.name, deployment)
         console.note(phase_text(moment))
         time.sleep(_PAUSE_S)
 
@@ -96,11 +96,17 @@ def _process(state: ServerState) -> Process:
     return Process("exited", state.rc)
 
 
-def _failure(verdict: Readiness, view: _View, host: str, profile: str) -> StepError:
+def _failure(
+    verdict: Readiness, view: _View, host: str, deployment: launch.Deployment
+) -> StepError:
+    # `invoke logs` will show the server that comes back, so this one's log is named.
+    whole = f"{deployment.home}/log"
+    if deployment.launcher == "systemd-system":
+        whole = f"journalctl --unit {deployment.unit}"
     evidence = f"log line {verdict.line}: {verdict.evidence}" if verdict.evidence else ""
     return StepError(
-        f"the server of {profile} did not start: {verdict.text}",
+        f"the server of {deployment.profile} did not start: {verdict.text}",
         where=host,
-        remedy=verdict.remedy,
+        remedy=f"{verdict.remedy}\n  -> its whole log, on {host}: {whole}",
         log=evidence or "\n".join(view.tail),
     )

@@ -233,12 +233,11 @@ def put_in_place(wheel: Wheel, found: Path, dest: Path) -> int:
         os.fsync(file.fileno())
     if got != wheel.sha256:
         raise wrong_sha256(wheel.file, wheel.sha256, got)
-    home, partial = dest / wheel.sha256, found.parent / wheel.sha256
-    partial.mkdir()
-    found.rename(partial / wheel.file)
-    # Not there a moment ago, but a second run may have been quicker: its file is the same.
-    if not home.exists():
-        partial.rename(home)
+    home = dest / wheel.sha256
+    # It may be there and empty: whoever removes a damaged wheel leaves its folder.
+    home.mkdir(exist_ok=True)
+    # A second run may have been quicker: its file is the same.
+    found.rename(home / wheel.file)
     return (home / wheel.file).stat().st_size
 
 

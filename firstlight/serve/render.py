@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from firstlight.core.errors import FirstlightError
+from firstlight.hosts.inventory import UnknownName
 from firstlight.serve.capabilities import Capabilities, engine_lines
 from firstlight.serve.profile import ENGINE_SECRETS, Profile
 from firstlight.serve.templates import Ready, fill, systemd_path
@@ -110,12 +111,12 @@ def masked(secrets: Mapping[str, str]) -> str:
 def take_secrets(profile: Profile, environ: Mapping[str, str]) -> dict[str, str]:
     """The secrets that the controller's environment has.
 
-    Raises FirstlightError for one that it lacks, unless a file on the host may hold it.
+    Raises UnknownName for one that it lacks, unless a file on the host may hold it.
     """
     wanted = profile.service.secrets
     missing = [name for name in wanted if not environ.get(name)]
     if missing and profile.service.secrets_file is None:
-        raise FirstlightError(
+        raise UnknownName(
             f"profile {profile.name} needs {', '.join(missing)}, not set in this environment",
             remedy="export it here, or put it into a 0600 file on the host: service.secrets_file",
         )

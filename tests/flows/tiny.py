@@ -122,9 +122,32 @@ class Tiny:
         found = subprocess.run(words, capture_output=True, text=True)
         return [int(word) for word in found.stdout.split()]
 
-    def partial(self) -> list[str]:
+    def unfinished(self) -> list[str]:
         """What was begun and not finished, below `root`."""
-        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*.partial"))
+        return sorted(str(path.relative_to(self.root)) for path in self.root.rglob("*.partial*"))
+
+    def made(self, folder: str) -> list[str]:
+        """The names of what lies in a folder below `root`."""
+        return sorted(path.name for path in (self.root / folder).glob("*"))
+
+    def end(self) -> None:
+        """Open the gates; end every server and every job that was started below `root`."""
+        for gate in (self.gate, self.loading):
+            gate.unlink(missing_ok=True)
+        for program in self.root.glob("deployments/*/*/serve.sh"):
+            subprocess.run(["bash", str(program), "stop", str(program.parent), "1"])
+        for program in self.root.glob("jobs/*[!l]/supervise.sh"):
+            subprocess.run(["bash", str(program), "cancel", str(program.parent), "1"])
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The message of a verb that ended with that code: one, and no traceback."""
+    said = done.stdout + done.stderr
+    assert done.returncode == code, said
+    assert "Traceback" not in said
+    assert done.stderr.startswith("error: ") and done.stderr.count("\nerror: ") == 0, said
+    assert "a fault of ours" not in said
+    return done.stderr
 
 
 def free_port() -> int:
@@ -168,10 +191,14 @@ def make_wheel(folder: Path) -> Path:
     return path
 
 
-def make_tiny(folder: Path, pantry: Path, **local: Any) -> Tiny:
-    """A tiny project in `folder`; `local` is added to the inventory's entry of this machine."""
-    gate, loading, root, model = (folder / name for name in ("gate", "loading", "root", "model"))
-    model.mkdir(parents=True)
+def make_tiny(folder: Path, pantry: Path, place: Path | None = None, **local: Any) -> Tiny:
+    """A tiny project in `folder`; `local` is added to the inventory's entry of this machine.
+
+    Projects with one `place` have one root and the same gates, so that they share releases.
+    """
+    shared = place or folder
+    gate, loading, root, model = (shared / name for name in ("gate", "loading", "root", "model"))
+    model.mkdir(parents=True, exist_ok=True)
     env = {"PIP_FIND_LINKS": str(pantry), "PIP_NO_INDEX": "1"}
     host = {"name": "local", "root": str(root), "env": env, **local}
     files = {
@@ -187,8 +214,8 @@ def make_tiny(folder: Path, pantry: Path, **local: Any) -> Tiny:
     for name in ("recipes", "patches"):
         for path in sorted((project.root / name).rglob("*.*")):
             path.unlink()
-    for place, text in files.items():
-        project.write(place, text)
+    for file, text in files.items():
+        project.write(file, text)
     project.write("recipes/locks/tiny.lock.yaml", make_tiny_lock(project, pantry))
     return Tiny(project, pantry, gate, loading, Path(host["root"]), port)
 

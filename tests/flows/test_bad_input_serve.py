@@ -1,0 +1,154 @@
+"""Servers that do not come up, or come up wrong: the cause is told, what ran before is back."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.flows.tiny import Tiny, refused
+
+NO_RESTART = ("launcher: process", "launcher: process\n  restart: no")
+
+
+def fault(tiny: Tiny, kind: str, *edits: tuple[str, str]) -> str:
+    """Deploy a profile whose engine goes wrong in that way; gives back all that was said."""
+    tiny.profile(("fault: none", f"fault: {kind}"), *edits)
+    done = tiny.project.invoke("deploy")
+    code = 5 if kind in ("wrong", "fp8") else 4
+    return refused(done, code)
+
+
+def nothing_runs(tiny: Tiny) -> bool:
+    """No server is left, and no deployment is the current one."""
+    return not tiny.servers() and not (tiny.root / "deployments/tiny/current").exists()
+
+
+def test_a_server_that_dies_while_it_loads(built: Tiny) -> None:
+    message = fault(built, "crash", NO_RESTART)
+    assert "local: the server of tiny did not start: the server died after " in message
+    assert "(while loading weights): exception" in message
+    assert "RuntimeError: the third shard cannot be read" in message
+    (log,) = built.root.glob("deployments/tiny/[0-9a-f]*/log")
+    assert f"-> its whole log, on local: {log}" in message
+    assert nothing_runs(built)
+
+
+def test_a_server_that_dies_again_and_again_is_not_waited_for(built: Tiny) -> None:
+    assert "RuntimeError: the third shard cannot be read" in fault(built, "crash")
+    assert nothing_runs(built)
+
+
+def test_an_engine_that_refuses_its_command_line(built: Tiny) -> None:
+    message = fault(built, "argument", NO_RESTART)
+    assert "-> the engine refuses its command line: correct `args` in the profile" in message
+    assert "launch_server.py: error: argument --device: no such device" in message
+    assert nothing_runs(built)
+
+
+def test_a_server_that_falls_silent(built: Tiny) -> None:
+    message = fault(built, "silent", ("launcher: process", "launcher: process\n  stall_s: 2"))
+    assert "stalled in phase 'loading weights': nothing new for " in message
+    assert "or raise service.stall_s" in message
+    assert "Load weight begin" in message
+    assert nothing_runs(built)
+
+
+def test_a_server_that_takes_too_long(built: Tiny) -> None:
+    message = fault(built, "deaf", ("start_timeout_s: 120", "start_timeout_s: 2"))
+    assert "not ready within 2.0 s; it is in phase 'warm-up'" in message
+    assert "raise service.start_timeout_s" in message
+    assert nothing_runs(built)
+
+
+def test_a_server_whose_answers_are_wrong_is_not_served(built: Tiny) -> None:
+    message = fault(built, "wrong")
+    assert "failed its proof: expected 'Paris': The moon is made of cheese" in message
+    assert "-> do not use its answers" in message
+    assert nothing_runs(built)
+
+
+def test_a_server_whose_cache_is_fp8_is_not_served(built: Tiny) -> None:
+    message = fault(built, "fp8")
+    assert "KV dtype: asked bf16, found torch.float8_e4m3fn" in message
+    assert nothing_runs(built)
+
+
+@pytest.fixture
+def served(built: Tiny) -> Tiny:
+    """A tiny project whose profile is served."""
+    built.project.invoke("deploy", check=True)
+    return built
+
+
+def test_a_new_server_that_fails_gives_way_to_the_old_one(served: Tiny) -> None:
+    before = (served.root / "deployments/tiny/current").readlink()
+    fault(served, "crash", NO_RESTART)
+    status = json.loads(served.project.invoke("status", "--json", check=True).stdout)
+    (found,) = status["deployments"]
+    assert found["deployment"] == str(before) and found["current"] and found["healthy"]
+    assert len(served.servers()) == 1
+
+
+def test_the_port_of_another_server_of_ours(served: Tiny) -> None:
+    project, path = served.project, "recipes/profiles/other.yaml"
+    project.change("recipes/profiles/tiny.yaml", ("name: tiny", "name: other"), to=path)
+    message = refused(project.invoke("deploy", "--profile", "other"), 3)
+    assert f"local: port {served.port} is taken by the server of profile tiny" in message
+    assert "`invoke stop`" in message and "service.port" in message
+    assert served.made("deployments") == ["tiny"]
+    assert len(served.servers()) == 1
+
+
+@pytest.fixture
+def squatter(built: Tiny) -> Iterator[Tiny]:
+    """A project whose port somebody else listens on."""
+    with socket.create_server(("127.0.0.1", built.port)):
+        yield built
+
+
+def test_a_port_that_is_taken(squatter: Tiny) -> None:
+    for verb in ("deploy", "up"):
+        message = refused(squatter.project.invoke(verb), 3)
+        assert f"local: port {squatter.port} is taken by " in message
+    assert squatter.made("deployments") == []
+
+
+@pytest.mark.parametrize("verb", ["smoke", "ask"])
+def test_a_server_that_is_stopped_is_asked_nothing(served: Tiny, verb: str) -> None:
+    served.project.invoke("stop", check=True)
+    more = ("--question", "x") if verb == "ask" else ()
+    done = served.project.invoke(verb, *more, "--json")
+    message = refused(done, 3)
+    assert done.stdout == ""
+    assert "local: the server of tiny does not run: it is stopped" in message
+    assert "-> invoke deploy --profile tiny --host local" in message
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (("smoke:", "match: {gpus: 8}\nsmoke:"), "it needs 8 GPUs; found 0"),
+        (("launcher: process", "launcher: systemd"), "the profile wants systemd, but "),
+    ],
+    ids=["match", "systemd"],
+)
+def test_a_profile_that_is_not_for_this_host(
+    built: Tiny, edit: tuple[str, str], message: str
+) -> None:
+    built.profile(edit)
+    done = built.project.invoke("deploy")
+    if done.returncode == 0:
+        pytest.skip("systemd looks after servers here")
+    assert message in refused(done, 3)
+    assert built.made("deployments") == []
+
+
+def test_a_profile_whose_stack_is_not_built(tiny: Tiny) -> None:
+    for words in (("deploy",), ("render",)):
+        message = refused(tiny.project.invoke(*words), 3)
+        assert "is not built" in message
+        assert "-> invoke build --host local --profile tiny" in message
+    assert not tiny.root.exists()
