@@ -46,7 +46,13 @@ def run(
     target = inventory.host(host)
     if cancel:
         with reached(opener(inventory, target, console), console) as shell:
-            return cancel_builds(shell, look(shell), console)
+            ended = cancel_builds(shell, look(shell), BUILD_JOBS, console)
+        if not target.is_local:
+            # What downloads for a host may run here.
+            with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
+                ended += cancel_builds(here, look(here), BUILD_JOBS[:1], console)
+        text = f"ended {len(ended)} job(s)" if ended else "no build runs"
+        return Report(f"{target.name}: {text}", {"ended": ended})
     name = stack or _stack_of(root, recipes.profile_name(inventory, target, profile))
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
@@ -119,15 +125,16 @@ def built_release(orders: Mapping[Python, Order], seen: Survey) -> str | None:
     return next((release for release in ids if release in seen.releases), None)
 
 
-def cancel_builds(shell: Shell, seen: Survey, console: Console) -> Report:
-    """End every build job that runs on the host, with all that it started."""
-    running = sorted(job for job in seen.jobs if job.startswith(BUILD_JOBS))
+def cancel_builds(
+    shell: Shell, seen: Survey, kinds: tuple[str, ...], console: Console
+) -> list[str]:
+    """End every job of these kinds that runs there, with all that it started; their ids."""
+    running = sorted(job for job in seen.jobs if job.startswith(kinds))
     for job in running:
-        console.say(f"ending {job}")
+        console.say(f"ending {job} on {shell.host.name}")
         left = jobs.cancel(shell, seen.root, job)
         console.say(f"  ended; {left} of its processes are left")
-    text = f"ended {len(running)} job(s)" if running else "no build runs"
-    return Report(f"{shell.host.name}: {text}", {"ended": running})
+    return running
 
 
 def _patch(root: Path, file: str, load_bearing: bool) -> Patch:

@@ -141,6 +141,10 @@ def _execute(
     except KeyboardInterrupt:
         if not _has_started(goal, done):
             raise
+        if not goal.running and all(outcome.step != "start" for outcome in done):
+            # The old server is stopped and the new one is not started: nobody means that.
+            _undo(goal, shell, console)
+            raise
         raise _interrupted(goal, shell, console) from None
     except Exception:
         if _has_started(goal, done):
