@@ -76,7 +76,7 @@ class Console:
     def note(self, text: str) -> None:
         """Show what goes on right now."""
         line = " ".join(text.split())
-        if self._stream.isatty():
+        if self._stream.isatty() and os.environ.get("TERM") != "dumb":
             self._moving(line)
         elif line != self._noted and time.monotonic() - self._noted_at >= _QUIET_S:
             self._noted, self._noted_at = line, time.monotonic()

@@ -102,12 +102,15 @@ def _run(step: Step, site: Site, run: Run) -> None:
 
 def _follow(step: Step, plan: Plan, site: Site, job: Job, console: Console) -> None:
     tail = _Tail(console)
-    began = jobs.start(site.shell, site.root, site.supervise, job, again=True)
-    if began == "attached":
-        console.say("  it runs already; watching it")
     try:
+        began = jobs.start(site.shell, site.root, site.supervise, job, again=True)
+        if began == "attached":
+            console.say("  it runs already; watching it")
         view = jobs.follow(site.shell, site.root, job.id, tail.take, console.say)
     except KeyboardInterrupt:
+        # It may have come before the job was started, or just when it had been.
+        if jobs.poll(site.shell, site.root, job.id, 0, 0).state != "running":
+            raise
         raise _interrupted(step, plan, site, job, console) from None
     if view.state == "done" and view.rc == 0:
         return

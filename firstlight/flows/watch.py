@@ -19,6 +19,7 @@ from firstlight.serve.serverlog import Phase, ServerLog, feed
 
 _PAUSE_S = 0.5
 _TAIL_LINES = 15
+_BEHIND_TRIES = 10
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,21 @@ def until_ready(
             console.say(f"  {span(moment.elapsed_s):>11}  {view.log.phase}")
         if verdict.state == "ready":
             console.say(f"  {span(moment.elapsed_s):>11}  ready")
-            # Read anew: lines that came between the last look and the answer count as well.
-            return server.across(shell, console, partial(server.start_log, shell, deployment))
+            return server.across(shell, console, partial(_start_log, shell, deployment))
         if verdict.state == "failed":
             raise _failure(verdict, view, shell.host.name, deployment)
         console.note(phase_text(moment))
         time.sleep(_PAUSE_S)
+
+
+def _start_log(shell: Shell, deployment: launch.Deployment) -> ServerLog:
+    """The whole start of a server that answers; what writes its log may be a moment behind it."""
+    for _ in range(_BEHIND_TRIES):
+        log = server.start_log(shell, deployment)
+        if log.phase is Phase.READY:
+            break
+        time.sleep(_PAUSE_S)
+    return log
 
 
 def _look(

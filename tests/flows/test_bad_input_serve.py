@@ -31,7 +31,7 @@ def test_a_server_that_dies_while_it_loads(built: Tiny) -> None:
     assert "local: the server of tiny did not start: the server died after " in message
     assert "(while loading weights): exception" in message
     assert "RuntimeError: the third shard cannot be read" in message
-    (log,) = built.root.glob("deployments/tiny/[0-9a-f]*/log")
+    (log,) = built.root.glob("deployments/tiny/????????????/log")
     assert f"-> its whole log, on local: {log}" in message
     assert nothing_runs(built)
 
@@ -74,6 +74,14 @@ def test_a_server_whose_cache_is_fp8_is_not_served(built: Tiny) -> None:
     message = fault(built, "fp8")
     assert "KV dtype: asked bf16, found torch.float8_e4m3fn" in message
     assert nothing_runs(built)
+
+
+def test_a_server_that_answers_before_its_log_is_written_is_proved_all_the_same(
+    built: Tiny,
+) -> None:
+    built.profile(("fault: none", "fault: late"))
+    done = built.project.invoke("deploy", check=True)
+    assert "KV cache  torch.bfloat16, 16384 tokens" in done.stdout
 
 
 @pytest.fixture

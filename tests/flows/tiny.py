@@ -51,7 +51,7 @@ local_version: firstlight.tiny
 PATCH = """\
 --- a/sglang/launch_server.py
 +++ b/sglang/launch_server.py
-@@ -13,3 +13,3 @@
+@@ -14,3 +14,3 @@
 -BUILT = "as published"
 +BUILT = "with our patch"
  ANSWERS = {"France": "The capital of France is Paris.", "days": "There are 7 days in a week."}

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -81,18 +82,30 @@ def load() -> None:
     say(f"max_total_num_tokens={tokens}, max_running_requests=8, context_len=8192")
 
 
+def serve() -> threading.Thread:
+    """Answer from now on."""
+    server = ThreadingHTTPServer((options.host, options.port), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    return thread
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="launch_server.py")
     ServerArgs.add_cli_args(parser)
     parser.parse_args(namespace=options)
     if options.fault == "argument":
         parser.error("argument --device: no such device")
+    if options.fault == "late":
+        serve().join(1.5)
     load()
     if options.fault == "deaf":
         time.sleep(3600)
-    server = ThreadingHTTPServer((options.host, options.port), Handler)
+    if options.fault != "late":
+        serve()
     say("The server is fired up and ready to roll!")
-    server.serve_forever()
+    while True:
+        time.sleep(3600)
 
 
 if __name__ == "__main__":
