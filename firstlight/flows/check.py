@@ -49,7 +49,8 @@ class _Findings:
             document = self.tried(lambda path=path: catalog.read(path, root, model))  # type: ignore[misc]
             if document is not None:
                 found[name] = document
-                self.faults += recipes.misnamed(document, name)
+                # A profile says so itself, with the rest of its faults.
+                self.faults += () if model is Profile else recipes.misnamed(document, name)
         return found
 
 

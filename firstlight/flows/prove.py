@@ -89,14 +89,19 @@ def require(proof: Proof, host: str, profile: str) -> None:
     if verdict.outcome is Outcome.PASS:
         return
     word = "failed its proof" if verdict.outcome is Outcome.FAIL else "could not be proved"
-    bad = [v for v in proof.verdicts if v.outcome is not Outcome.PASS]
-    lines = [f"{v.reason}: {v.evidence}" if v.evidence else v.reason for v in bad]
+    asked = zip(proof.questions, proof.verdicts, strict=True)
+    lines = [_judged(q, v) for q, v in asked if v.outcome is not Outcome.PASS]
     lines += [str(difference) for difference in proof.differences]
     raise ProofError(
         f"the server of {profile} {word}: {'; '.join(lines) or verdict.reason}",
         where=host,
-        remedy="do not use its answers; see `invoke logs`, or correct the profile",
+        remedy=f"see `invoke logs --profile {profile} --host {host}`, or correct the questions",
     )
+
+
+def _judged(question: Question, verdict: Verdict) -> str:
+    said = f"{verdict.reason}: {verdict.evidence}" if verdict.evidence else verdict.reason
+    return f"{said} (asked: {_short(question.ask)})"
 
 
 def to_json(proof: Proof, profile: Profile) -> dict[str, Any]:

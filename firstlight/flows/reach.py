@@ -24,7 +24,10 @@ def opener(inventory: Inventory, host: Host, console: Console) -> Callable[[], S
     def password(prompt: str) -> str:
         if prompt not in asked:
             console.settle()
-            asked[prompt] = getpass.getpass(f"{prompt}: ")
+            try:
+                asked[prompt] = getpass.getpass(f"{prompt}: ")
+            except EOFError:
+                raise HostError("no password was given", where=host.name) from None
         return asked[prompt]
 
     ask = password if console.is_terminal else None

@@ -32,9 +32,15 @@ def require_current(seen: Survey, profile: str, host: str) -> Manifest:
     """The current deployment of a profile; raises HostError when it was never deployed."""
     found = manifest.current(seen, profile, host)
     if found is None:
+        left = profile in seen.deployments
         again = Command(("invoke", "deploy", "--profile", profile, "--host", host))
         near = nearest(profile, seen.deployments) or "; nothing is"
-        raise HostError(f"profile {profile} is not deployed{near}", where=host, remedy=again.line())
+        what = (
+            f"no deployment of profile {profile} was ever proved"
+            if left
+            else (f"profile {profile} is not deployed{near}")
+        )
+        raise HostError(what, where=host, remedy=again.line())
     return found
 
 

@@ -139,11 +139,13 @@ def choose_launcher(
         return Choice("systemd-system", "we are root and systemd runs")
     if systemd and linger:
         return Choice("systemd-user", "this account may linger: its services outlive a login")
-    if systemd and sudo != "none":
+    # Sudo asks even accounts for a password that may do nothing with it: `auto` does not count
+    # on one, and nobody is asked in the middle of a deploy that needed no root.
+    if systemd and (sudo == "passwordless" or (sudo == "password" and wanted == "systemd")):
         reason = "this account may use sudo, which lets its services outlive a login"
         return Choice("systemd-user", reason, enable_linger=True)
     lack = (
-        "services of this account end with its login, and it may not use sudo to change that"
+        "services of this account end with its login, and no sudo without a password changes that"
         if systemd
         else "systemd does not run there"
     )

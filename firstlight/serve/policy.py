@@ -86,7 +86,7 @@ def _argument(key: str, value: JsonValue) -> Iterator[Finding]:
         yield ("args", key, "<key>"), f"{key} is not written in args: {_ELSEWHERE[plain]}"
     elif plain in _ENGINE_SECRET_KEYS:
         yield ("args", key, "<key>"), _engine_secret(plain)
-    elif _SECRET_NAME.search(plain) or _is_secret(value):
+    elif (_SECRET_NAME.search(plain) and isinstance(value, str)) or _is_secret(value):
         message = f"{key} looks like a secret; name its variable in service.secrets instead"
         yield ("args", key), message
 

@@ -66,7 +66,7 @@ def test_a_server_that_takes_too_long(built: Tiny) -> None:
 def test_a_server_whose_answers_are_wrong_is_not_served(built: Tiny) -> None:
     message = fault(built, "wrong")
     assert "failed its proof: expected 'Paris': The moon is made of cheese" in message
-    assert "-> do not use its answers" in message
+    assert "-> see `invoke logs --profile" in message
     assert nothing_runs(built)
 
 

@@ -266,6 +266,7 @@ Wanted = Literal["auto", "systemd", "process"]
         ("auto", False, True, True, "none", "systemd-user", False),
         ("auto", False, True, False, "passwordless", "systemd-user", True),
         ("systemd", False, True, False, "password", "systemd-user", True),
+        ("auto", False, True, False, "password", "process", False),
         ("auto", False, True, False, "none", "process", False),
         ("auto", True, False, False, "none", "process", False),
         ("auto", False, False, True, "passwordless", "process", False),
