@@ -100,6 +100,7 @@ def disk(folder: Path, options: str) -> Iterator[Path]:
 
 
 @needs_root
+@pytest.mark.slow
 @pytest.mark.parametrize("files", [25, 60, 90])
 def test_a_disk_that_fills_up_on_the_way(tmp_path: Path, pantry: Path, files: int) -> None:
     """A disk that takes so many files is full while it fetches, patches or assembles."""

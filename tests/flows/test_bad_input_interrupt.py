@@ -19,6 +19,8 @@ import pytest
 from tests.flows.project import INVOKE
 from tests.flows.tiny import Tiny, make_tiny
 
+pytestmark = pytest.mark.slow
+
 BUILD_STEPS = 7
 DEPLOY_STEPS = 8
 

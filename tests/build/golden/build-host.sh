@@ -52,6 +52,8 @@ shift 5
 [ ! -e "$home" ] || exit 0
 rm -rf -- "$home.partial"
 trap 'rm -rf -- "$home.partial"' EXIT
+# Ended from outside, it waits for the program at hand, which would go on writing there.
+trap 'exit 143' TERM
 mkdir -p -- "$home.partial"
 "$python" "$program" --wheel "$wheel" --local-version "$local_version" "$@" \
   --out "$home.partial" --receipt "$home.partial/receipt.json"
@@ -161,6 +163,8 @@ shift 9
 enough_space "$root" "$need"
 rm -rf -- "$home.partial"
 trap 'rm -rf -- "$home.partial"' EXIT
+# Ended from outside, it waits for the program at hand, which would go on writing there.
+trap 'exit 143' TERM
 mkdir -p -- "$home.partial/cache" "$home.partial/receipts"
 cd -- "$home.partial"
 
