@@ -38,6 +38,12 @@ def test_a_file_is_one_idea_and_says_which(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
+def test_every_test_folder_is_a_package() -> None:
+    """Else two test files of one name in two folders end a whole run before it begins."""
+    folders = {path.parent for path in Path("tests").rglob("test_*.py")}
+    assert [str(f) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
+
+
 def test_a_task_names_a_flow_and_nothing_more() -> None:
     tree = ast.parse((ROOT / "tasks.py").read_text())
     for node in tree.body:
