@@ -109,5 +109,11 @@ def lock(c, stack="", dry_run=False, debug=False):
     front.run("lock", ROOT, stack=stack, dry_run=dry_run, debug=debug)
 
 
-VERBS = (up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock)
+@verb()
+def sbom(c, host="", stack="", json=False, debug=False):
+    """Print the bill of materials of a release on a host: CycloneDX 1.6, as JSON."""
+    front.run("sbom", ROOT, host=host, stack=stack, json=json, debug=debug)
+
+
+VERBS = (up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom)
 namespace = Collection(*VERBS)
