@@ -47,12 +47,23 @@ class Run:
 class Job:
     """A long script, detached on the host under `id`; the same id re-attaches.
 
-    `lock` names what no two jobs of one host may change at once ("" = nothing).
+    `lock` names what no two jobs of one host may change at once ("" = nothing). `memory_mib` is
+    what all its processes together may take (MiB = 2^20 bytes, 0 = no ceiling); the kernel holds
+    it where the host has a way. `label` names it beside others.
     """
 
     id: str
     script: Script
     lock: str = ""
+    memory_mib: int = 0
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Jobs that run side by side and are watched together; one that fails lets the others end."""
+
+    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class Watch:
     script: Script
 
 
-Action = WriteFile | Ship | Run | Job | Watch
+Action = WriteFile | Ship | Run | Job | Jobs | Watch
 
 
 @dataclass(frozen=True)
@@ -116,8 +127,17 @@ def _text(action: Action) -> str:
             return _script(script)
         case Watch(_, script):
             return script.text.rstrip("\n")
-        case Job(id_, script):
-            return f"# detached job {id_}; a lost link does not stop it\n{_script(script)}"
+        case Job() as job:
+            return _job(job)
+        case Jobs(jobs):
+            beside = f"# {len(jobs)} jobs side by side; one that fails lets the others end"
+            return "\n".join([beside, *map(_job, jobs)])
+
+
+def _job(job: Job) -> str:
+    ceiling = f", at most {job.memory_mib} MiB of memory" if job.memory_mib else ""
+    head = f"# detached job {job.id}{ceiling}; a lost link does not stop it"
+    return f"{head}\n{_script(job.script)}"
 
 
 def _shipping(file: ShipFile) -> str:

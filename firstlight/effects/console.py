@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import time
 from pathlib import Path
@@ -10,9 +11,12 @@ from types import TracebackType
 from typing import Protocol, TextIO
 
 from firstlight.core.errors import FirstlightError
+from firstlight.core.words import span
 
-# Where output is no terminal, a moving line is shown at most this often, in seconds.
+# Where output is no terminal, a moving line is shown at most this often, in seconds; and one that
+# does not change again after so long, for whoever waits must see that something waits with them.
 _QUIET_S = 10.0
+_SILENT_S = 60.0
 
 
 class _Live(Protocol):
@@ -30,6 +34,18 @@ def nowhere() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
+def _is_left(stream: TextIO) -> bool:
+    """True when the stream is a pipe whose reader is gone."""
+    try:
+        number = stream.fileno()
+    except (OSError, ValueError):
+        return False
+    looked = select.poll()
+    # What was not asked for is told all the same: POLLERR.
+    looked.register(number, 0)
+    return any(told & select.POLLERR for _, told in looked.poll(0))
+
+
 class Console:
     """`say` keeps a line, `note` replaces the moving one; all of it goes to one stream.
 
@@ -43,7 +59,8 @@ class Console:
         self._debug = debug
         self._live: _Live | None = None
         self._noted_at = 0.0
-        self._noted = ""
+        self._noted: tuple[str, ...] = ()
+        self._first_noted_at = 0.0
 
     @property
     def is_terminal(self) -> bool:
@@ -56,11 +73,16 @@ class Console:
         self._write(f"{text}\n")
 
     def plain(self, text: str) -> None:
-        """Print text as it is; raises BrokenPipeError when nobody reads it any more."""
-        if not text:
+        """Print text as it is; raises BrokenPipeError when nobody reads it any more.
+
+        Without text it only looks, so that a reader's leaving is not noticed with the next line.
+        """
+        if not text and not _is_left(self._stream):
             return
         self.settle()
         try:
+            if not text:
+                raise BrokenPipeError
             self._stream.write(text)
             self._stream.flush()
         except BrokenPipeError:
@@ -73,14 +95,30 @@ class Console:
         if self._debug:
             self.say(f"debug: {text}")
 
-    def note(self, text: str) -> None:
-        """Show what goes on right now."""
-        line = " ".join(text.split())
+    def note(self, *texts: str, watched_s: float | None = None) -> None:
+        """Show what goes on right now, a line for each thing; call it also when nothing changed.
+
+        Where output is no terminal, lines that do not change are repeated once a minute with
+        `watched_s`, how long all this has been going on; else how long the lines have been so.
+        """
+        lines = tuple(" ".join(text.split()) for text in texts)
         if self._stream.isatty() and os.environ.get("TERM") != "dumb":
-            self._moving(line)
-        elif line != self._noted and time.monotonic() - self._noted_at >= _QUIET_S:
-            self._noted, self._noted_at = line, time.monotonic()
-            self._write(f"  ... {line}\n")
+            if any(lines):
+                self._moving(lines)
+        else:
+            self._plainly(lines, watched_s)
+
+    def _plainly(self, lines: tuple[str, ...], watched_s: float | None) -> None:
+        now, quiet = time.monotonic(), time.monotonic() - self._noted_at
+        news = [line for line in lines if line not in self._noted]
+        if news and quiet >= _QUIET_S:
+            self._noted, self._noted_at, self._first_noted_at = lines, now, now
+            self._write("".join(f"  ... {line}\n" for line in news))
+        elif quiet >= _SILENT_S and (lines or watched_s is not None):
+            self._noted_at = now
+            since = now - self._first_noted_at if watched_s is None else watched_s
+            told = lines or ("nothing said yet",)
+            self._write("".join(f"  ... {line} ({span(since)} so far)\n" for line in told))
 
     def settle(self) -> None:
         """Take the moving line away."""
@@ -115,13 +153,13 @@ class Console:
         except OSError:
             self._stream = nowhere()
 
-    def _moving(self, line: str) -> None:
+    def _moving(self, lines: tuple[str, ...]) -> None:
         # Imported late: rich costs more than `invoke --list` may take in all.
         from rich.console import Console as Rich
         from rich.markup import escape
 
         rich = Rich(file=self._stream)
-        text = escape(line[: max(rich.width - 6, 20)])
+        text = "\n  ".join(escape(line[: max(rich.width - 6, 20)]) for line in lines)
         if self._live is None:
             self._live = rich.status(text)
             self._live.start()

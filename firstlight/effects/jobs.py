@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal, cast, get_args
 
@@ -27,7 +27,7 @@ _HEAD = re.compile(rb"^@job ([a-z]+) (-|\d+) (\d+) (\d+) (.*)\n", re.MULTILINE)
 _LEFT = re.compile(rb"^@left (\d+)$", re.MULTILINE)
 
 # The job's script goes through a pipe: a value in argv could be read by every user of the host.
-_START = 'printf %s "$7" | bash "$1" start "$2" "$3" "$4" "$5" "$6"'
+_START = 'printf %s "$8" | bash "$1" start "$2" "$3" "$4" "$5" "$6" "$7"'
 
 _POLL = """\
 folder=$1/jobs/$2
@@ -80,7 +80,7 @@ def start(
     args = (
         *(str(supervise), str(root), _checked(job.id), _checked(job.lock) if job.lock else ""),
         *(controller or platform.node() or "a controller", "again" if again else "once"),
-        job.script.source(),
+        *(str(job.memory_mib), job.script.source()),
     )
     done = shell.run(Script(_START, args), timeout_s=120.0)
     word = done.text.strip()
@@ -144,23 +144,68 @@ def follow(
     Each byte is handed on once, however often the link breaks. A link that stays broken for
     `give_up_s` seconds raises HostError; the job goes on.
     """
+    reader = Reader(job_id, on_bytes, offset)
+    follow_all(
+        shell, root, [reader], lambda: None, on_event, max_bytes=max_bytes, give_up_s=give_up_s
+    )
+    return reader.last
+
+
+@dataclass
+class Reader:
+    """Who reads one job's log: from which byte on, and what the last look at the job showed."""
+
+    job_id: str
+    on_bytes: Callable[[bytes], None]
+    offset: int = 0
+    last: JobView = JobView("running")
+
+    @property
+    def over(self) -> bool:
+        """True when the job is over and its log was read to the end."""
+        return self.last.over and self.offset >= self.last.size
+
+    def look(self, shell: Shell, root: PurePosixPath, max_bytes: int) -> bool:
+        """Look once; True when there was something new."""
+        view = poll(shell, root, self.job_id, self.offset, max_bytes)
+        if view.data:
+            self.on_bytes(view.data)
+            self.offset += len(view.data)
+        self.last = replace(view, data=b"", lock_holder="")
+        return bool(view.data)
+
+
+def follow_all(
+    shell: Shell,
+    root: PurePosixPath,
+    readers: Sequence[Reader],
+    on_look: Callable[[], None],
+    on_event: Callable[[str], None],
+    *,
+    max_bytes: int = 1 << 18,
+    give_up_s: float = GIVE_UP_S,
+) -> None:
+    """Read the logs of jobs in turn until all are over; `on_look` is called after each turn.
+
+    As with `follow`, no byte is lost or doubled when the link breaks.
+    """
     pause = FASTEST_S
-    while True:
+    while running := [reader for reader in readers if not reader.over]:
         try:
-            view = poll(shell, root, job_id, offset, max_bytes)
+            news = [reader.look(shell, root, max_bytes) for reader in running]
         except ConnectionLost as lost:
-            on_event(f"{lost.what}; the job goes on there")
+            on_event(f"{lost.what}; {_they(running)} there")
             reconnect(shell, on_event, give_up_s)
             continue
-        if view.data:
-            on_bytes(view.data)
-            offset += len(view.data)
-        if offset < view.size:
+        on_look()
+        if any(reader.over or reader.offset < reader.last.size for reader in running):
             continue
-        if view.over:
-            return JobView(view.state, view.rc, view.size)
-        pause = FASTEST_S if view.data else min(pause * 1.5, SLOWEST_S)
+        pause = FASTEST_S if any(news) else min(pause * 1.5, SLOWEST_S)
         time.sleep(pause)
+
+
+def _they(running: Sequence[Reader]) -> str:
+    return "the job goes on" if len(running) == 1 else "the jobs go on"
 
 
 def reconnect(shell: Shell, on_event: Callable[[str], None], give_up_s: float = GIVE_UP_S) -> None:

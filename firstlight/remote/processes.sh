@@ -88,8 +88,10 @@ end_tree() {
 # Starts "${@:2}" so that it outlives this connection: in a scope of systemd named $1 where we may
 # have one, for a cgroup lets no process slip away; else in a session of its own. The scope must
 # not be stopped because one compiler ran out of memory; older systemd has no such setting.
+# A caller's `memory` is the ceiling of the scope in MiB, 0 for none. Swap is no way around it: a
+# build that swaps takes hours, and the pages of a server on the same host go the same way.
 detach() {
-  local unit=$1 scope=() policy
+  local unit=$1 scope=() properties=() asked ceiling=''
   if [[ -d /run/systemd/system ]] && ((EUID == 0)); then
     scope=(systemd-run --system)
   elif [[ -e /var/lib/systemd/linger/$(id -un) ]]; then
@@ -97,11 +99,14 @@ detach() {
     scope=(systemd-run --user)
   fi
   shift
+  ((${memory:-0} == 0)) || ceiling="MemoryMax=${memory}M MemorySwapMax=0"
   if ((${#scope[@]})); then
-    scope+=(--scope --quiet --collect)
-    for policy in --property=OOMPolicy=continue --description=firstlight; do
-      "${scope[@]}" "$policy" true </dev/null >/dev/null 2>&1 || continue
-      set -- "${scope[@]}" "$policy" "--unit=$unit" -- "$@"
+    scope+=(--scope --quiet --collect --description=firstlight)
+    for asked in "OOMPolicy=continue $ceiling" "$ceiling" 'OOMPolicy=continue' ''; do
+      read -ra properties <<<"$asked"
+      properties=("${properties[@]/#/--property=}")
+      "${scope[@]}" "${properties[@]}" true </dev/null >/dev/null 2>&1 || continue
+      set -- "${scope[@]}" "${properties[@]}" "--unit=$unit" -- "$@"
       break
     done
   fi
@@ -120,4 +125,43 @@ record_backend() {
     break
   done
   printf '%s\n' "$backend" >backend
+}
+
+# Sets `group` to the folder of the cgroup that counts our memory, with a file of its ceiling:
+# cgroup v2 where its memory controller is on for us, else v1; false where there is neither.
+find_memory_group() {
+  local path place
+  path=$(sed -n 's/^0:://p' /proc/self/cgroup)
+  for place in /sys/fs/cgroup /sys/fs/cgroup/unified; do
+    group=$place${path%/}
+    [[ -n $path && -r $group/memory.events ]] && return
+  done
+  path=$(sed -nE 's/^[0-9]+:([^:]*,)?memory(,[^:]*)?:(.*)$/\3/p' /proc/self/cgroup)
+  # A container sees its own group as the top, whatever /proc says.
+  for group in "/sys/fs/cgroup/memory${path%/}" /sys/fs/cgroup/memory; do
+    [[ -n $path && -r $group/memory.oom_control ]] && return
+  done
+  group=
+  return 1
+}
+
+# True when that group holds nothing but one job.
+is_our_group() { [[ -n $group && ${group##*/} == firstlight-* ]]; }
+
+# Prints the ceiling of that group in bytes, or none; v1 says none with a number near 2^63.
+memory_ceiling() {
+  local bytes=''
+  is_our_group && { read -r bytes <"$group/memory.max" ||
+    read -r bytes <"$group/memory.limit_in_bytes"; } 2>/dev/null
+  if [[ $bytes =~ ^[0-9]{1,18}$ ]] && ((bytes < 1 << 60)); then echo "$bytes"; else echo none; fi
+}
+
+# Prints how many processes the kernel has killed for lack of memory: of that group, or, where there
+# is none, of the whole host.
+memory_kills() {
+  local file kills=''
+  for file in "$group/memory.events" "$group/memory.oom_control" /proc/vmstat; do
+    [[ -r $file ]] && kills=$(sed -n 's/^oom_kill //p' "$file") && [[ -n $kills ]] && break
+  done
+  echo "${kills:-0}"
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs on a host: a long job that no lost connection can hurt, its log, its end and its lock.
 #
-#   supervise.sh start ROOT ID LOCK CONTROLLER AGAIN <SCRIPT   prints started | attached | finished
+#   supervise.sh start ROOT ID LOCK CONTROLLER AGAIN MEMORY <SCRIPT
+#       prints started | attached | finished; MEMORY is a ceiling in MiB, 0 for none
 #   supervise.sh poll FOLDER OFFSET MAX       prints a line that starts with @job, then log bytes
 #   supervise.sh cancel FOLDER GRACE_S        prints @left and how many processes are left
 #   supervise.sh run ...                      the supervisor itself; start calls it
@@ -11,6 +12,7 @@
 #   supervise.sh  this program as it was at the start, with processes.sh
 #   pid, backend  the supervisor, and what holds its processes together
 #   exit          "status done" or "status cancelled", renamed into place when all is over
+#   memory        the ceiling that the kernel holds all its processes to, in bytes, or "none"
 #   waiting       who holds the lock that it waits for
 #   cancel        the seconds between SIGTERM and SIGKILL that a person granted it
 # ROOT/lock/NAME is locked by flock(1). Its first line is "pid ticks boot" of the holder, or
@@ -34,7 +36,7 @@ state_of() {
 
 # Puts a job's folder in place and starts its supervisor, unless that was done before.
 start() {
-  local root=$1 id=$2 lock=$3 controller=$4 again=$5 mask state folder try
+  local root=$1 id=$2 lock=$3 controller=$4 again=$5 memory=$6 mask state folder try
   mask=$(umask)
   umask 077
   if ! mkdir -p -- "$root/jobs" || ! cd -P -- "$root/jobs"; then die "cannot make $root/jobs"; fi
@@ -49,7 +51,7 @@ start() {
   end_tree "$folder" 5 || die "cannot end what is left of an earlier run of $id"
   prepare "$folder" || die "cannot write $folder; is the disk full?"
   detach "firstlight-job-$id-$$-$RANDOM" \
-    bash "$folder.partial/supervise.sh" run "$folder" "$root" "$lock" "$controller" "$mask"
+    bash "$folder.partial/supervise.sh" run "$folder" "$root" "$lock" "$controller" "$mask" "$memory"
   for ((try = 0; try < 200; try++)); do
     [[ -e $folder/pid ]] && { echo started && return; }
     sleep 0.05
@@ -70,12 +72,13 @@ prepare() {
 # that a folder without one is never seen. A session that closes must not reach us: HUP is ignored,
 # also by the job, as with nohup.
 run() {
-  local folder=$1 root=$2 lock=$3 controller=$4 mask=$5 child='' ending='' grace=10 rc=143 how='done'
-  local parent session ticks left
+  local folder=$1 root=$2 lock=$3 controller=$4 mask=$5 memory=$6
+  local child='' ending='' grace=10 rc=143 how='done' parent session ticks left group kills
   umask 077
   cd -- "$folder.partial" && exec >>log 2>&1 && stamp '' && record_backend || exit 1
   trap '' HUP
   trap 'ending=yes' TERM INT
+  hold_memory || exit 1
   mv -T -- "$folder.partial" "$folder" || exit 1
   take_lock && work
   if [[ -n $ending ]]; then
@@ -84,10 +87,32 @@ run() {
   elif find_members "$folder" && ((${#left[@]})); then
     note "the job is over; ending what it left running"
   fi
+  [[ -n $ending ]] || ((rc == 0)) || tell_kills
   end_tree "$folder" "$grace" || note "some of its processes could not be ended"
   look_at "${child:-none}" && ((parent == $$)) && kill -KILL "$child"
   [[ -z $lock ]] || printf 'released\n' >"$root/lock/$lock"
   printf '%s %s\n' "$rc" "$how" | put exit
+}
+
+# Records what the kernel holds the job to, and what it had killed before.
+hold_memory() {
+  find_memory_group
+  kills=$(memory_kills)
+  memory_ceiling | put memory || return
+  ((memory == 0)) || [[ $(<memory) != none ]] || note "no ceiling of $memory MiB: nothing on this" \
+    "host holds a job to one; only the number of its compilers bounds its memory"
+}
+
+# Says why a job may have failed. Without a group of its own it is only a guess.
+tell_kills() {
+  local ceiling='no ceiling' more=$(($(memory_kills) - kills))
+  ((more > 0)) || return
+  [[ $(<memory) == none ]] || ceiling="ceiling $(($(<memory) >> 20)) MiB"
+  if is_our_group; then
+    note "the job ran out of memory ($ceiling; processes killed: $more)"
+  else
+    note "processes of this host killed for lack of memory while the job ran: $more"
+  fi
 }
 
 # Runs the script to its end, or until somebody asks for the end. Job control gives the child the
@@ -98,6 +123,8 @@ work() {
     umask "$mask"
     cd -- "${HOME:-/}" || cd /
     export FIRSTLIGHT_JOB="$folder"
+    # When memory runs out a compiler is to be killed, not its supervisor and not a model server.
+    ((memory == 0)) || echo 500 >"/proc/$BASHPID/oom_score_adj"
     exec bash "$folder/script"
   ) </dev/null 9>&- &
   child=$!
