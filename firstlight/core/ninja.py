@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 MARK = "@@firstlight"
 
-_COUNT = re.compile(r"^(?:\x1b\[[0-9;]*m|[\s|>│])*\[\s*(\d{1,6})(?:/(\d{1,6})|%)\]\s(.*)$")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
+_COUNT = re.compile(r"^[\s|>│]*\[\s*(\d{1,6})(?:/(\d{1,6})|%)\]\s(.*)$")
 _MEMORY = re.compile(MARK + r" memory (\d{1,12}) (\d{1,12})(?: (\d{1,11}(?:\.\d{1,9})?))?\s*$")
 _SOURCE = r"[^\s\"'/=]+\.(?:cu|cpp|cc|cxx|c\+\+|c|hip|S)"
 _COMPILED = re.compile(rf"\s-c\s+(?:-c\s+)?[\"']?(?:[^\s\"']*/)?({_SOURCE})(?=[\s\"']|$)")
@@ -55,7 +56,7 @@ def fold(seen: Progress, line: str, now_s: float | None) -> Progress:
     if line.startswith(MARK):
         return _told(seen, line)
     when = now_s if seen.log_s is None else seen.log_s
-    found = _COUNT.match(line)
+    found = _COUNT.match(_COLOUR.sub("", line))
     counted = _count(found) if found else None
     if found is None or counted is None:
         return replace(seen, spoke_s=when)
