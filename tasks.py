@@ -115,5 +115,13 @@ def sbom(c, host="", stack="", json=False, debug=False):
     front.run("sbom", ROOT, host=host, stack=stack, json=json, debug=debug)
 
 
-VERBS = (up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom)
+@verb(wheel="a file of this machine, or of --host", arch="like 12.0a (default: any)")
+def verify(c, wheel="", arch="", host="", json=False, debug=False):
+    """Show what a wheel holds, and hold it against its name, its RECORD and --arch."""
+    front.run("verify", ROOT, wheel=wheel, arch=arch, host=host, json=json, debug=debug)
+
+
+VERBS = (
+    up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom, verify,
+)  # fmt: skip
 namespace = Collection(*VERBS)
