@@ -115,6 +115,15 @@ def sbom(c, host="", stack="", json=False, debug=False):
     front.run("sbom", ROOT, host=host, stack=stack, json=json, debug=debug)
 
 
+@verb(
+    keep="how many of the newest releases of each stack stay",
+    store="also what no release that stays names: artifacts, wheels, sources, uv's cache",
+)
+def prune(c, host="", keep="3", store=False, dry_run=False, debug=False):
+    """Remove old releases of a host, never one that is deployed or was before."""
+    front.run("prune", ROOT, host=host, keep=keep, store=store, dry_run=dry_run, debug=debug)
+
+
 @verb(wheel="a file of this machine, or of --host", arch="like 12.0a (default: any)")
 def verify(c, wheel="", arch="", host="", json=False, debug=False):
     """Show what a wheel holds, and hold it against its name, its RECORD and --arch."""
@@ -122,6 +131,7 @@ def verify(c, wheel="", arch="", host="", json=False, debug=False):
 
 
 VERBS = (
-    up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom, verify,
+    up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom, prune,
+    verify,
 )  # fmt: skip
 namespace = Collection(*VERBS)

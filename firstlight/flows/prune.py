@@ -1,0 +1,98 @@
+"""`invoke prune`: take away old releases of a host, and with --store what only they needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from firstlight.build.holdings import Holdings, parse
+from firstlight.build.lock import LockFile
+from firstlight.build.prune import Cut, choose, prune_step, render_cut
+from firstlight.core.command import Command, Script
+from firstlight.core.errors import HostError
+from firstlight.core.plan import Plan, Ship, Step, preview
+from firstlight.core.report import Report
+from firstlight.core.words import size
+from firstlight.effects import catalog, execute, jobs, library
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.flows import programs, recipes
+from firstlight.flows.build import BUILD_JOBS
+from firstlight.flows.reach import look, opener, reached
+from firstlight.hosts.inventory import UnknownName
+from firstlight.hosts.survey import Survey
+
+_LOOK_S = 900.0
+
+
+def run(
+    root: Path,
+    console: Console,
+    *,
+    host: str = "",
+    keep: str = "3",
+    store: bool = False,
+    dry_run: bool = False,
+) -> Report:
+    """Show every release, remove what may go, and say what that frees."""
+    if not keep.isdigit():
+        raise UnknownName(f"--keep takes a whole number; got {keep!r}")
+    inventory = catalog.inventory(root)
+    target = inventory.host(host)
+    with reached(opener(inventory, target, console), console) as shell:
+        seen = look(shell)
+        _require_quiet(shell, seen)
+        found = holdings(shell)
+        wanted = {programs.folder_name(), *_tools(root)} if store else set()
+        cut = choose(found, int(keep), store=store, wanted=wanted)
+        plan = _plan(cut, seen, target.name)
+        if dry_run:
+            told = "".join(f"# {line}\n" for line in render_cut(found, cut).splitlines())
+            return Report(told + preview(plan), _data(cut))
+        console.say(render_cut(found, cut))
+        site = execute.Site(shell, seen.root, programs.supervisor(seen.root))
+        execute.execute(plan, {"host": site}, console)
+    done = f"freed {size(cut.freed)}" if cut.gone else "nothing was removed"
+    return Report(f"{target.name}: {done}", _data(cut))
+
+
+def holdings(shell: Shell) -> Holdings:
+    """All that the host holds of builds: one script, which reads every folder of the root."""
+    script = Script(library.program("holdings.sh"), (shell.host.root,))
+    return parse(shell.run(script, _LOOK_S).text, shell.host.name)
+
+
+def _require_quiet(shell: Shell, seen: Survey) -> None:
+    """Raise HostError while a build or a download runs there: it counts on what it found."""
+    for job in sorted(job for job in seen.jobs if job.startswith(BUILD_JOBS)):
+        if jobs.poll(shell, seen.root, job, 0, 0).state == "running":
+            end = Command(("invoke", "build", "--cancel", "--host", shell.host.name)).line()
+            raise HostError(
+                f"a build runs there: {job}",
+                where=shell.host.name,
+                remedy=f"wait for it, or: {end}",
+            )
+
+
+def _plan(cut: Cut, seen: Survey, host: str) -> Plan:
+    if not cut.gone:
+        return Plan("prune", host)
+    sent = Ship(tuple(programs.shipped(seen.root).values()))
+    return Plan(
+        "prune", host, (Step("programs", "send the programs", sent), prune_step(cut, seen.root))
+    )
+
+
+def _tools(root: Path) -> Iterator[str]:
+    """The wheels of the tools that every build takes again, by sha256; no release names them."""
+    for name in catalog.names(root, recipes.LOCKS, recipes.LOCK_SUFFIX):
+        lock = catalog.find(root, recipes.LOCKS, name, LockFile, recipes.LOCK_SUFFIX)
+        yield from (tool.sha256 for tool in lock.value.tools)
+
+
+def _data(cut: Cut) -> dict[str, object]:
+    return {
+        "gone": list(cut.gone),
+        "kept": {kept.release: kept.why for kept in cut.kept},
+        "freed_bytes": cut.freed,
+    }

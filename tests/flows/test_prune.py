@@ -1,0 +1,111 @@
+"""`invoke prune` on the tiny stack: releases, hard links and a real uv cache."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.flows.tiny import Tiny, refused
+from tests.flows.watching import wait_for
+
+STACK = "recipes/stacks/tiny.yaml"
+FOLDERS = ("releases", "store", "wheels", "lib", "cache")
+
+
+def build_variant(tiny: Tiny, number: int) -> str:
+    """Build a release of its own, the newest; its name."""
+    before = set(tiny.made("releases"))
+    kept = re.sub(r"  TINY_VARIANT.*\n", "", tiny.project.read(STACK))
+    tiny.project.write(STACK, f'{kept}  TINY_VARIANT: "{number}"\n')
+    tiny.project.invoke("build", check=True)
+    (made,) = set(tiny.made("releases")) - before
+    # Built within a second of each other, they would be of one age.
+    age = 1_700_000_000 + number
+    os.utime(tiny.root / "releases" / made / "manifest.json", (age, age))
+    return made
+
+
+def on_disk(root: Path) -> int:
+    """Bytes of all files that can be pruned, each file once however many links it has."""
+    files = {}
+    for folder in FOLDERS:
+        for path in (root / folder).rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                info = path.stat()
+                files[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return sum(files.values())
+
+
+def listing(root: Path) -> list[str]:
+    return sorted(str(path) for path in root.rglob("*"))
+
+
+@pytest.mark.slow
+def test_old_releases_go_and_what_is_deployed_stays(tiny: Tiny) -> None:
+    first = build_variant(tiny, 1)
+    tiny.project.invoke("deploy", check=True)
+    second, third = build_variant(tiny, 2), build_variant(tiny, 3)
+    before = listing(tiny.root)
+    plan = tiny.project.invoke("prune", "--keep", "1", "--dry-run", check=True).stdout
+    assert listing(tiny.root) == before
+    assert f"releases/{second}" in plan and f"releases/{first}" not in plan
+    used = on_disk(tiny.root)
+    said = tiny.project.invoke("prune", "--keep", "1", check=True).stdout
+    assert tiny.made("releases") == sorted([first, third]) and tiny.unfinished() == []
+    assert re.search(rf"{first} .*stays: current of tiny", said)
+    assert re.search(rf"{third} .*stays: 1 of 1 newest", said)
+    assert on_disk(tiny.root) < used
+    tiny.project.invoke("smoke", check=True)
+    again = tiny.project.invoke("prune", "--keep", "1", check=True).stdout
+    assert "local: nothing was removed" in again
+
+
+@pytest.mark.slow
+def test_with_store_all_goes_that_no_release_names_and_a_build_brings_it_back(tiny: Tiny) -> None:
+    release = build_variant(tiny, 1)
+    assert tiny.made("store") and len(tiny.made("wheels")) == 2
+    tiny.project.invoke("prune", "--store", check=True)
+    # A release that stays keeps its artifact, its source and the tools of the next build.
+    assert tiny.made("store") and len(tiny.made("wheels")) == 2
+    used = on_disk(tiny.root)
+    said = tiny.project.invoke("prune", "--keep", "0", "--store", check=True).stdout
+    goes = "goes: 1 release, 1 unpacked wheel, 1 artifact, 1 wheel and 1 program folder, "
+    assert goes in said
+    assert tiny.made("releases") == [] == tiny.made("store")
+    (left,) = tiny.root.glob("wheels/*/*")
+    assert left.name.startswith("uv-")
+    freed = float(re.search(r"local: freed ([\d.]+) KiB", said)[1])  # type: ignore[index]
+    assert abs((used - on_disk(tiny.root)) / 1024 - freed) < 0.1
+    tiny.project.invoke("build", check=True)
+    assert tiny.made("releases") == [release]
+
+
+def test_nothing_goes_while_a_build_runs(tiny: Tiny) -> None:
+    tiny.gate.touch()
+    with tiny.project.start("build") as process:
+        jobs = tiny.root / "jobs"
+        wait_for(lambda: any(jobs.glob("release-*/pid")), "the release", 60)
+        before = tiny.made("store"), tiny.made("wheels")
+        message = refused(tiny.project.invoke("prune", "--keep", "0", "--store"), 3)
+        assert "local: a build runs there: release-tiny-py3" in message
+        assert "-> wait for it, or: invoke build --cancel --host local" in message
+        assert (tiny.made("store"), tiny.made("wheels")) == before
+        tiny.gate.unlink()
+        process.communicate(timeout=60)
+    assert process.returncode == 0 and len(tiny.made("releases")) == 1
+
+
+def test_what_a_killed_build_or_pruning_left_goes_too(tiny: Tiny) -> None:
+    for left in ("releases/x-py311-1.partial/venv", "store/k.partial.old/a", "wheels/w/a.partial"):
+        (tiny.root / left).mkdir(parents=True)
+    tiny.project.invoke("prune", check=True)
+    assert tiny.unfinished() == ["wheels/w/a.partial"]
+
+
+def test_an_empty_host_and_a_bad_number(tiny: Tiny) -> None:
+    assert "nothing was removed" in tiny.project.invoke("prune", check=True).stdout
+    message = refused(tiny.project.invoke("prune", "--keep", "some"), 2)
+    assert message.startswith("error: --keep takes a whole number; got 'some'")
