@@ -103,7 +103,7 @@ def _next(data: Data, at: int, begin: int, end: int) -> int:
 
 def _unpacked(form: struct.Struct, data: Data, at: int, end: int, what: str) -> tuple[int, ...]:
     if at + form.size > end:
-        raise Malformed(f"the header of a {what} at {at} is cut short")
+        raise Malformed(f"the header of the {what} at {at} is cut short")
     return form.unpack_from(data, at)
 
 
