@@ -97,15 +97,18 @@ def _unsafe(name: str) -> str:
 
 def copy(archive: zipfile.ZipFile, info: zipfile.ZipInfo, sink: IO[bytes] | None) -> str:
     """Read a member to its end, into `sink` where there is one; its digest as RECORD writes it."""
-    digest = hashlib.sha256()
+    digest, size = hashlib.sha256(), 0
     try:
         with archive.open(info) as source:
             while piece := source.read(_CHUNK):
                 digest.update(piece)
+                size += len(piece)
                 if sink is not None:
                     sink.write(piece)
     except (*_BROKEN, *_BROKEN_TOO) as error:
         raise Broken(f"it cannot be unpacked: {error}") from None
+    if size != info.file_size:
+        raise Broken(f"it cannot be unpacked: it has {size} bytes and claims {info.file_size}")
     return base64.urlsafe_b64encode(digest.digest()).decode().rstrip("=")
 
 

@@ -217,9 +217,10 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
 def check_libraries(paths: Iterable[str], expect: Expectation) -> Iterator[Fault]:
     """Whether every library that must be there is."""
     there = sorted(paths)
+    libraries = [path for path in there if ".so" in path]
     for pattern in expect.libraries:
         if not any(fnmatchcase(path, pattern) for path in there):
-            yield Fault("libraries", pattern, f"no such file; there are {some(there)}")
+            yield Fault("libraries", pattern, f"no such library; there are {some(libraries)}")
 
 
 def cuda_majors(soname: str) -> set[int] | None:
