@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from firstlight.build.recipe import Stack
 from firstlight.core.errors import HostError
 
@@ -20,6 +22,29 @@ def require_base(stack: Stack, arch: str, glibc: str, host: str) -> None:
             where=host,
             remedy="a newer system has it: Debian 12, Ubuntu 22.04, RHEL 9, or later",
         )
+
+
+def require_cards(stack: Stack, cards: Collection[str], arch: str, host: str) -> None:
+    """Raise HostError when a stack is built for other GPUs than the host has or than was said.
+
+    `cards` are the host's capabilities ("12.0"); a host without any builds for others only when
+    `arch` says so.
+    """
+    wanted = {arch} if arch else set(cards)
+    if not stack.arch_list or (wanted and wanted <= set(stack.arch_list)):
+        return
+    if not wanted:
+        raise HostError(
+            f"the host has no GPU to build stack {stack.name} for",
+            where=host,
+            remedy=f"to build for other hosts say --arch {stack.arch_list[0]}",
+        )
+    raise HostError(
+        f"stack {stack.name} is built for {', '.join(stack.arch_list)}, "
+        f"not for {', '.join(sorted(wanted))}",
+        where=host,
+        remedy="name a stack for that card with --stack; they are in recipes/stacks/",
+    )
 
 
 def _number(version: str) -> tuple[int, ...]:

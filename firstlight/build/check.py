@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
-from firstlight.build.recipe import Component, PatchEntry, PatchRegistry, Prebuilt, Stack, pin
+from firstlight.build.component import Component
+from firstlight.build.componentcheck import bad_version
+from firstlight.build.recipe import PatchEntry, PatchRegistry, Prebuilt, Stack, pin
 from firstlight.build.wheel import fits, says
 from firstlight.core.command import assignments
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place, nearest
 
 
-def check_component(document: Document[Component]) -> tuple[Fault, ...]:
-    """Faults of one component: versions that no package can have."""
-    component = document.value
-    if message := _bad_version(component.version):
-        return (document.fault(("version",), message),)
-    if _bad_version(f"{component.version}+{component.local_version}"):
-        message = f"{component.local_version!r} is no local version; letters, digits and dots only"
-        return (document.fault(("local_version",), message),)
-    return ()
+def check_stack(
+    document: Document[Stack], names: Collection[str], components: Mapping[str, Component]
+) -> tuple[Fault, ...]:
+    """Faults of one stack that need the components or several of its values.
 
-
-def check_stack(document: Document[Stack], components: Collection[str]) -> tuple[Fault, ...]:
-    """Faults of one stack that need the names of the components or several of its values."""
+    `names` are those of all components, `components` those of them that can be read.
+    """
     stack = document.value
-    found = [*_versions(stack), *_references(stack, components), *_requirements(stack)]
-    found += _environment(stack)
+    found = [*_versions(stack), *_references(stack, names), *_requirements(stack)]
+    found += [*_environment(stack), *_picks(stack, components)]
     return tuple(document.fault(place, message) for place, message in found)
 
 
@@ -81,7 +76,7 @@ def _versions(stack: Stack) -> Iterator[tuple[Place, str]]:
         yield ("glibc",), f"{stack.glibc!r} is no glibc version; write for example '2.34'"
         return
     for index, package in enumerate(stack.prebuilt):
-        if message := _bad_version(package.version):
+        if message := bad_version(package.version):
             yield ("prebuilt", index, "version"), message
             continue
         for python, message in _wheels(package, stack):
@@ -97,10 +92,13 @@ def _wheels(package: Prebuilt, stack: Stack) -> Iterator[tuple[str, str]]:
 
 
 def _references(stack: Stack, components: Collection[str]) -> Iterator[tuple[Place, str]]:
-    for index, name in enumerate(stack.components):
+    for name in stack.components:
         if name not in components:
-            message = f"no component {name!r}{nearest(name, components)}"
-            yield ("components", index), message
+            yield ("components", name), f"no component {name!r}{nearest(name, components)}"
+    for index, name in enumerate(stack.requires_of):
+        if name not in stack.components:
+            message = f"{name!r} is none of the stack's components"
+            yield ("requires_of", index), f"{message}{nearest(name, stack.components)}"
     for index, package in enumerate(stack.prebuilt):
         if package.index not in stack.indexes:
             message = f"index {package.index!r} has no address"
@@ -133,6 +131,39 @@ def _requirements(stack: Stack) -> Iterator[tuple[Place, str]]:
                 yield ("prebuilt", index, "needs", number), message
 
 
+def _picks(stack: Stack, components: Mapping[str, Component]) -> Iterator[tuple[Place, str]]:
+    """Versions and sources that a component does not have, and what it lacks for being built."""
+    for name, pick in stack.components.items():
+        component = components.get(name)
+        if component is None:
+            continue
+        version = component.versions.get(pick.version)
+        if version is None:
+            message = f"{name} has no version {pick.version!r}"
+            yield (
+                ("components", name, "version"),
+                f"{message}{nearest(pick.version, component.versions)}",
+            )
+            continue
+        kinds = [source.kind for source in version.sources]
+        if pick.source and pick.source not in kinds:
+            message = f"{name} {pick.version} has no source {pick.source!r}"
+            yield ("components", name, "source"), f"{message}{nearest(pick.source, kinds)}"
+        elif (pick.source or kinds[0]) in ("sdist", "archive", "git"):
+            yield from _buildable(stack, component)
+
+
+def _buildable(stack: Stack, component: Component) -> Iterator[tuple[Place, str]]:
+    build, place = component.build, ("components", component.name)
+    for need in build.needs if build else ():
+        if need not in stack.components:
+            yield place, f"{component.name} needs {need}, which is none of the stack's components"
+    for capability in stack.arch_list if build and build.check.targets else ():
+        if build and capability not in build.check.targets:
+            message = f"{component.name} does not say what its wheel must hold for {capability}"
+            yield place, f"{message}{nearest(capability, build.check.targets)}"
+
+
 def _environment(stack: Stack) -> Iterator[tuple[Place, str]]:
     for name, value in stack.env.items():
         try:
@@ -147,11 +178,3 @@ def _is_requirement(text: str) -> bool:
     except InvalidRequirement:
         return False
     return True
-
-
-def _bad_version(text: str) -> str:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return f"{text!r} is no version; write for example '0.5.23'"
-    return ""

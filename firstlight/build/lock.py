@@ -1,40 +1,50 @@
-"""The build room: a lock says, for each CPython, the exact file of every wheel of a release."""
+"""The build room: a lock says the exact file of everything that a release is made of or with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
 
 import yaml
 from packaging.utils import canonicalize_name
 from pydantic import Field
 
-from firstlight.build.check import check_stack
+from firstlight.build.choose import Choice, choose
+from firstlight.build.component import Component
 from firstlight.build.digest import digest
-from firstlight.build.recipe import Component, Python, Stack, pin
-from firstlight.build.wheel import Sha256, Wheel, fits, says
-from firstlight.core.errors import ConfigError, Fault
-from firstlight.core.schema import Document, Model, Place, nearest
+from firstlight.build.recipe import Python, Stack
+from firstlight.build.source import LockedSource
+from firstlight.build.wheel import Sha256, Wheel
+from firstlight.core.schema import Model
 
 
 class PythonLock(Model):
     """The wheels of a release for one CPython.
 
     `wheels` are installed as they are. `sources` are the components as published; what is
-    installed is made from them.
+    installed is made from them. By component: `build` is what it is built with, `check` what its
+    wheel is tried out with.
     """
 
     wheels: tuple[Wheel, ...]
-    sources: tuple[Wheel, ...]
+    sources: tuple[Wheel, ...] = ()
+    build: Mapping[str, tuple[Wheel, ...]] = Field(default_factory=dict)
+    check: Mapping[str, tuple[Wheel, ...]] = Field(default_factory=dict)
 
 
 class LockFile(Model):
-    """A stack resolved; `inputs` is the digest of what was resolved."""
+    """A stack resolved; `inputs` is the digest of what was resolved.
+
+    `archives` are the sources of a component: its own first, then what it would fetch. `toolkit`
+    are the wheels of the CUDA toolkit.
+    """
 
     schema_: Literal[1] = Field(alias="schema")
     stack: str
     inputs: Sha256
     tools: tuple[Wheel, ...]
+    toolkit: tuple[Wheel, ...] = ()
+    archives: Mapping[str, tuple[LockedSource, ...]] = Field(default_factory=dict)
     pythons: Mapping[Python, PythonLock]
 
 
@@ -43,13 +53,24 @@ def lock_inputs(stack: Stack, components: Mapping[str, Component]) -> str:
 
     Patches are not in it: they change what is built, not which files it is built from.
     """
-    asked = {"python", "arch", "glibc", "prebuilt", "requirements", "tools"}
+    asked = {"python", "arch", "glibc", "prebuilt", "requirements", "requires_of", "tools"}
     data = stack.model_dump(mode="json", include=asked)
-    used = [components[name] for name in stack.components]
-    parts = [c.model_dump(mode="json", include={"name", "version", "source"}) for c in used]
-    for key in ("python", "requirements", "tools"):
+    for key in ("python", "requirements", "requires_of", "tools"):
         data[key] = sorted(data[key])
-    return digest({**data, "components": sorted(parts, key=lambda part: str(part["name"]))})
+    used = [_asked_of(choice) for choice in choose(stack, components).values()]
+    return digest({**data, "components": sorted(used, key=lambda part: str(part["name"]))})
+
+
+def _asked_of(choice: Choice) -> dict[str, Any]:
+    build = choice.build
+    return {
+        "name": choice.name,
+        "version": choice.version,
+        "source": choice.source.model_dump(mode="json"),
+        "fetched": [one.model_dump(mode="json") for one in choice.fetched],
+        "requires": sorted(build.requires) if build else [],
+        "run": sorted(build.check.run) if build else [],
+    }
 
 
 def prebuilt_wheels(stack: Stack, python: Python) -> tuple[Wheel, ...]:
@@ -72,115 +93,40 @@ def make_lock(
     components: Mapping[str, Component],
     resolved: Mapping[Python, PythonLock],
     tools: Iterable[Wheel],
+    toolkit: Iterable[Wheel] = (),
+    archives: Mapping[str, tuple[LockedSource, ...]] | None = None,
 ) -> LockFile:
     """The lock of a stack: what resolving found, and the prebuilt packages beside it."""
     pythons = {
         python: PythonLock(
-            wheels=_by_name([*found.wheels, *prebuilt_wheels(stack, python)]),
-            sources=_by_name(found.sources),
+            wheels=by_name([*found.wheels, *prebuilt_wheels(stack, python)]),
+            sources=by_name(found.sources),
+            build={name: by_name(wheels) for name, wheels in sorted(found.build.items())},
+            check={name: by_name(wheels) for name, wheels in sorted(found.check.items())},
         )
         for python, found in sorted(resolved.items())
     }
-    inputs = lock_inputs(stack, components)
     return LockFile(
-        schema=1, stack=stack.name, inputs=inputs, tools=_by_name(tools), pythons=pythons
+        schema=1,
+        stack=stack.name,
+        inputs=lock_inputs(stack, components),
+        tools=by_name(tools),
+        toolkit=by_name(toolkit),
+        archives=dict(sorted((archives or {}).items())),
+        pythons=pythons,
     )
 
 
 def render(lock: LockFile) -> str:
     """The lock as YAML, one wheel a line, always in the same order."""
     head = (
-        f"# Every wheel of stack {lock.stack}, for each CPython, by file and sha256.\n"
+        f"# Every file that stack {lock.stack} is made of or with, by name and sha256.\n"
         f"# Made by: invoke lock --stack {lock.stack}\n"
     )
-    data = lock.model_dump(mode="json", by_alias=True, exclude_none=True)
+    data = lock.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return head + yaml.safe_dump(data, sort_keys=False, default_flow_style=None, width=10_000)
 
 
-def remedy(stack: str) -> str:
-    """What to do about a lock that does not go with its stack."""
-    return f"run: invoke lock --stack {stack}"
-
-
-def require_lock(
-    stack: Document[Stack], lock: Document[LockFile], components: Mapping[str, Component]
-) -> LockFile:
-    """The lock, when it goes with its stack; raises ConfigError that says what moved."""
-    faults = check_lock(stack, lock, components)
-    if faults:
-        raise ConfigError(faults, remedy=remedy(stack.value.name))
-    return lock.value
-
-
-def check_lock(
-    stack: Document[Stack], lock: Document[LockFile], components: Mapping[str, Component]
-) -> tuple[Fault, ...]:
-    """What in the stack is not what the lock was made from, and what in the lock is no good.
-
-    A stack that has faults of its own is not compared: they come first.
-    """
-    if check_stack(stack, components):
-        return ()
-    faults = [stack.fault(place, text) for place, text in _moved(stack.value, lock, components)]
-    faults += [lock.fault(place, text) for place, text in _unsound(stack.value, lock.value)]
-    if not faults and lock.value.inputs != lock_inputs(stack.value, components):
-        faults.append(stack.fault((), f"changed since {lock.file} was made from it"))
-    return tuple(faults)
-
-
-def _moved(
-    stack: Stack, lock: Document[LockFile], components: Mapping[str, Component]
-) -> Iterator[tuple[Place, str]]:
-    tools = [pin(tool) for tool in stack.tools]
-    requirements = [pin(requirement) for requirement in stack.requirements]
-    parts = [(name, components[name].version) for name in stack.components]
-    yield from _pins("tools", tools, lock.value.tools, f"{lock.file} has")
-    for number, python in enumerate(stack.python):
-        locked = lock.value.pythons.get(python)
-        if locked is None:
-            yield ("python", number), f"{lock.file} has nothing for Python {python}"
-            continue
-        held = f"{lock.file} for Python {python} has"
-        yield from _pins("requirements", requirements, locked.wheels, held)
-        yield from _pins("components", parts, locked.sources, held)
-        for index, wheel in enumerate(prebuilt_wheels(stack, python)):
-            if wheel not in locked.wheels:
-                yield ("prebuilt", index, "wheels", python), f"{wheel.file} is not what {held}"
-
-
-def _pins(
-    key: str, pins: Iterable[tuple[str, str]], wheels: Iterable[Wheel], held: str
-) -> Iterator[tuple[Place, str]]:
-    versions: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in wheels}
-    for index, (name, version) in enumerate(pins):
-        if name not in versions:
-            yield (key, index), f"asks for {name} {version}; {held} none"
-        elif versions[name] != version:
-            yield (key, index), f"asks for {name} {version}; {held} {versions[name]}"
-
-
-def _unsound(stack: Stack, lock: LockFile) -> Iterator[tuple[Place, str]]:
-    if lock.stack != stack.name:
-        yield ("stack",), f"this is the lock of {lock.stack!r}, not of {stack.name!r}"
-    for python, locked in lock.pythons.items():
-        yield from _bad_wheels(stack, python, lock.tools, ("tools",))
-        for key, wheels in (("wheels", locked.wheels), ("sources", locked.sources)):
-            yield from _bad_wheels(stack, python, wheels, ("pythons", python, key))
-
-
-def _bad_wheels(
-    stack: Stack, python: str, wheels: tuple[Wheel, ...], place: Place
-) -> Iterator[tuple[Place, str]]:
-    for index, wheel in enumerate(wheels):
-        if not says(wheel.file, wheel.name, wheel.version):
-            yield (*place, index, "file"), f"{wheel.file} is not {wheel.name} {wheel.version}"
-        elif not fits(wheel.file, python, stack.arch, stack.glibc):
-            message = f"{wheel.file} does not fit Python {python} on {stack.arch}"
-            yield (*place, index, "file"), message
-        if wheel.index is not None and wheel.index not in stack.indexes:
-            message = f"index {wheel.index!r} has no address in stack {stack.name}"
-            yield (*place, index, "index"), f"{message}{nearest(wheel.index, stack.indexes)}"
-
-
-def _by_name(wheels: Iterable[Wheel]) -> tuple[Wheel, ...]:
+def by_name(wheels: Iterable[Wheel]) -> tuple[Wheel, ...]:
+    """Wheels in the order in which a lock has them."""
     return tuple(sorted(wheels, key=lambda wheel: canonicalize_name(wheel.name)))

@@ -8,9 +8,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from firstlight.build.lock import LockFile
-from firstlight.build.recipe import Component, Python, Stack
+from firstlight.build.choose import TOOLKIT, Choice
+from firstlight.build.keys import built_artifact, toolkit_artifact
+from firstlight.build.lock import LockFile, PythonLock
+from firstlight.build.recipe import Python, Stack
 from firstlight.build.release import Artifact, Layout, Patch, patched_artifact, release_id
+from firstlight.build.source import LockedSource
 from firstlight.build.wheel import Wheel
 from firstlight.core.plan import ShipFile
 from firstlight.core.schema import Model
@@ -24,18 +27,20 @@ _REPACKING = (REPACK, "unified_diff.py")
 class Order:
     """A stack with its lock, for one CPython, below one root.
 
-    `patches` are by component, in the order in which they are applied; `programs` by file name,
-    with their place on the host. `version` is our own.
+    `choices` are in the order of their needs; `patches` are by component, in the order in which
+    they are applied; `programs` by file name, with their place on the host. `version` is our own.
+    `host_toolkit` is where the host has the CUDA toolkit of a stack that does not bring its own.
     """
 
     stack: Stack
-    components: Mapping[str, Component]
+    choices: Mapping[str, Choice]
     lock: LockFile
     python: Python
     patches: Mapping[str, tuple[Patch, ...]]
     programs: Mapping[str, ShipFile]
     layout: Layout
     version: str
+    host_toolkit: str = ""
 
 
 class Change(Model):
@@ -52,8 +57,9 @@ class Part(Model):
     name: str
     version: str
     key: str
-    source: Wheel
-    patches: tuple[Change, ...]
+    source: Wheel | None = None
+    archives: tuple[LockedSource, ...] = ()
+    patches: tuple[Change, ...] = ()
 
 
 class Manifest(Model):
@@ -72,31 +78,52 @@ class Manifest(Model):
     firstlight: str
 
 
+def lock_of(order: Order) -> PythonLock:
+    """What the lock has for the order's CPython."""
+    return order.lock.pythons[order.python]
+
+
 def sources(order: Order) -> dict[str, Wheel]:
-    """The published wheel of each component."""
-    return {wheel.name: wheel for wheel in order.lock.pythons[order.python].sources}
+    """The published wheel of each component that is patched."""
+    return {wheel.name: wheel for wheel in lock_of(order).sources}
 
 
-def artifacts(order: Order) -> tuple[Artifact, ...]:
-    """What is made from the components, in the order of the stack."""
-    published = sources(order)
+def artifacts(order: Order) -> dict[str, Artifact]:
+    """What is made from the components, by name, in the order of their needs."""
+    made: dict[str, Artifact] = {}
+    for name, choice in order.choices.items():
+        if not choice.as_is and not _is_host_toolkit(order, choice):
+            made[name] = _artifact(order, choice, made)
+    return made
+
+
+def _is_host_toolkit(order: Order, choice: Choice) -> bool:
+    return choice.source.kind == "toolkit" and order.stack.toolkit == "host"
+
+
+def _artifact(order: Order, choice: Choice, made: Mapping[str, Artifact]) -> Artifact:
+    patches = order.patches.get(choice.name, ())
+    if choice.source.kind == "toolkit":
+        return toolkit_artifact(order.layout, choice, order.lock, order.stack.cuda)
+    if choice.from_source:
+        locks = (order.lock, lock_of(order))
+        return built_artifact(order.layout, choice, order.stack, locks, patches, made)
     programs = [order.programs[name].sha256 for name in _REPACKING]
-    return tuple(
-        patched_artifact(
-            order.layout,
-            order.components[name],
-            published[name],
-            order.patches.get(name, ()),
-            programs,
-        )
-        for name in order.stack.components
-    )
+    published = sources(order)[choice.name]
+    return patched_artifact(order.layout, choice, published, patches, programs)
+
+
+def toolkit_path(order: Order) -> str:
+    """Where the host has the stack's CUDA toolkit; "" for a stack without one."""
+    made = artifacts(order).get(TOOLKIT)
+    return str(made.path / "cuda") if made else order.host_toolkit
 
 
 def release_of(order: Order) -> str:
     """The id of the release that an order leads to."""
     programs = [order.programs[DESCRIBE].sha256]
-    return release_id(order.stack, order.lock, order.python, artifacts(order), programs)
+    made = artifacts(order).values()
+    return release_id(order.stack, order.lock, order.python, made, programs)
 
 
 def manifest_of(order: Order) -> Manifest:
@@ -110,8 +137,8 @@ def manifest_of(order: Order) -> Manifest:
         python=order.python,
         arch=stack.arch,
         glibc=stack.glibc,
-        components=tuple(_part(order, artifact) for artifact in artifacts(order)),
-        wheels=order.lock.pythons[order.python].wheels,
+        components=tuple(_part(order, artifact) for artifact in artifacts(order).values()),
+        wheels=lock_of(order).wheels,
         env=stack.env,
         firstlight=order.version,
     )
@@ -126,11 +153,12 @@ def _part(order: Order, artifact: Artifact) -> Part:
         name=artifact.name,
         version=artifact.version,
         key=artifact.key,
-        source=sources(order)[artifact.name],
+        source=sources(order).get(artifact.name),
+        archives=order.lock.archives.get(artifact.name, ()),
         patches=changes,
     )
 
 
 def render_manifest(manifest: Manifest) -> str:
     """manifest.json; the same release always gives the same text."""
-    return manifest.model_dump_json(by_alias=True, exclude_none=True, indent=2) + "\n"
+    return manifest.model_dump_json(by_alias=True, exclude_defaults=True, indent=2) + "\n"

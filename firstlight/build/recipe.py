@@ -1,13 +1,13 @@
 """The build room: what people write about a build.
 
-A component says where one package comes from, a stack says which components go together on
-which base, and the patch registry says what is changed in them and why.
+A stack says which components go together on which base, and the patch registry says what is
+changed in them and why. How one component comes to be: component.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
@@ -15,32 +15,13 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import Field
 
+from firstlight.build.component import CAPABILITY
 from firstlight.build.wheel import FileName, Sha256
 from firstlight.core.schema import Model
 from firstlight.hosts.inventory import NAME
 
 Python = Literal["3.11", "3.12", "3.13"]
-
-
-class WheelSource(Model):
-    """The component is published as a wheel; the lock holds its files and hashes."""
-
-    kind: Literal["wheel"]
-
-
-class Component(Model):
-    """One package that we change or build, at one version.
-
-    `local_version` is what its version carries after `+` once our patches are in it.
-    """
-
-    schema_: Literal[1] = Field(alias="schema")
-    name: str = Field(pattern=NAME)
-    title: str
-    version: str
-    source: WheelSource
-    local_version: str
-    notes: str = ""
+Capability = Annotated[str, Field(pattern=CAPABILITY)]
 
 
 class PinnedFile(Model):
@@ -64,24 +45,40 @@ class Prebuilt(Model):
     wheels: Mapping[Python, PinnedFile]
 
 
+class Pick(Model):
+    """A component's version in a stack; `source` where the version can come in several ways."""
+
+    version: str
+    source: Literal["wheel", "toolkit", "sdist", "archive", "git"] | None = None
+
+
 class Stack(Model):
-    """Which components at which versions on which base; `disk_gib` is what a build needs.
+    """Which components at which versions on which base; `disk_gib` is what a release needs.
 
     `python` goes from the most wanted to the least. `env` is what the engine needs to start.
+    `requires_of` names components whose published metadata says what else is installed.
+    `cuda` and `arch_list` (capabilities, "12.0") are what is built from source for; `tag` goes into
+    the local versions. `engine: none` makes kernels only, and nothing to serve with.
     """
 
     schema_: Literal[1] = Field(alias="schema")
     name: str = Field(pattern=NAME)
     title: str
-    engine: Literal["sglang"]
+    engine: Literal["sglang", "none"]
     python: tuple[Python, ...] = Field(min_length=1)
-    arch: Literal["x86_64"]
+    arch: Literal["x86_64", "aarch64"]
     glibc: str
+    cuda: str = ""
+    arch_list: tuple[Capability, ...] = ()
+    toolkit: Literal["pinned", "host"] = "pinned"
+    compiler_cache: Literal["auto", "off"] = "auto"
+    tag: str = ""
     disk_gib: int = Field(ge=1)
     indexes: Mapping[str, str] = Field(default_factory=dict)
-    components: tuple[str, ...] = Field(min_length=1)
+    components: Mapping[str, Pick] = Field(min_length=1)
     prebuilt: tuple[Prebuilt, ...] = ()
     requirements: tuple[str, ...] = ()
+    requires_of: tuple[str, ...] = ()
     tools: tuple[str, ...] = Field(min_length=1)
     env: Mapping[str, str] = Field(default_factory=dict)
     notes: str = ""
@@ -125,14 +122,14 @@ def pin(requirement: str) -> tuple[str, str]:
 
 
 def patches_for(
-    registry: PatchRegistry, component: Component, stack: str
+    registry: PatchRegistry, component: str, version: str, stack: str
 ) -> tuple[PatchEntry, ...]:
-    """The patches that this component gets in this stack, in the order of the registry."""
-    version = Version(component.version)
+    """The patches that a component gets in this stack, in the order of the registry."""
+    found = Version(version)
     return tuple(
         entry
         for entry in registry.patches
-        if entry.component == component.name
+        if entry.component == component
         and (not entry.stacks or stack in entry.stacks)
-        and SpecifierSet(entry.versions).contains(version, prereleases=True)
+        and SpecifierSet(entry.versions).contains(found, prereleases=True)
     )

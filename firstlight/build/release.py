@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from firstlight.build.choose import Choice
 from firstlight.build.digest import short
 from firstlight.build.lock import LockFile
-from firstlight.build.recipe import Component, Python, Stack
+from firstlight.build.recipe import Python, Stack
 from firstlight.build.wheel import Wheel
 
 
@@ -26,6 +27,16 @@ class Layout:
     def wheels(self) -> PurePosixPath:
         """Downloaded wheels, by content."""
         return self.root / "wheels"
+
+    @property
+    def sources(self) -> PurePosixPath:
+        """Source archives, by content."""
+        return self.root / "sources"
+
+    @property
+    def compiler_cache(self) -> PurePosixPath:
+        """What compilers made of what, for a build that is done again."""
+        return self.root / "cache" / "ccache"
 
     @property
     def store(self) -> PurePosixPath:
@@ -83,7 +94,7 @@ def wheel_path(layout: Layout, wheel: Wheel) -> PurePosixPath:
 
 def patched_artifact(
     layout: Layout,
-    component: Component,
+    choice: Choice,
     source: Wheel,
     patches: Iterable[Patch],
     programs: Iterable[str],
@@ -94,18 +105,23 @@ def patched_artifact(
     """
     key = short(
         {
-            "name": component.name,
-            "version": component.version,
-            "local_version": component.local_version,
-            "kind": component.source.kind,
+            "name": choice.name,
+            "version": choice.version,
+            "local_version": choice.local_version,
+            "kind": choice.source.kind,
             "source": source.sha256,
             "patches": [[patch.sha256, patch.load_bearing] for patch in patches],
             "programs": sorted(programs),
         }
     )
-    version = f"{component.version}+{component.local_version}"
-    home = layout.store / f"{component.name}-{component.version}-{key}"
-    return Artifact(component.name, version, key, home)
+    return artifact(layout, choice, key)
+
+
+def artifact(layout: Layout, choice: Choice, key: str) -> Artifact:
+    """Where the store has what a choice with that key leads to."""
+    version = f"{choice.version}+{choice.local_version}" if choice.local_version else choice.version
+    home = layout.store / f"{choice.name}-{choice.version}-{key}"
+    return Artifact(choice.name, version, key, home)
 
 
 def release_id(

@@ -39,6 +39,27 @@ mkdir -p -- "$home.partial"
 mv -T -- "$home.partial" "$home"
 """
 
+COMPILE = """\
+set -euo pipefail
+python=$1 program=$2 request=$3
+exec "$python" "$program" "$request"
+"""
+
+FETCH_SOURCES = """\
+set -euo pipefail
+root=$1 python=$2 program=$3 request=$4
+mkdir -p -- "$root/sources"
+exec "$python" "$program" "$request" "$root/sources"
+"""
+
+TOOLKIT = """\
+set -euo pipefail
+python=$1 program=$2
+shift 2
+# What is left says where the toolkit goes, what it must hold, and its wheels.
+exec "$python" "$program" "$@"
+"""
+
 # Hard links out of the cache, so that a second release costs little disk; never the network,
 # never a person's own settings, never a Python that uv would bring itself.
 UV_ENV = {"UV_NO_CONFIG": "1", "UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never"}
@@ -83,8 +104,10 @@ rm -rf -- uv
 
 # What is compiled now, the first start of a server need not compile.
 unset PYTHONDONTWRITEBYTECODE
-echo "asking $engine which flags it takes"
-venv/bin/python -I "$program" "$engine" >capabilities.json
+if [ "$engine" != none ]; then
+  echo "asking $engine which flags it takes"
+  venv/bin/python -I "$program" "$engine" >capabilities.json
+fi
 cp -- "$manifest" manifest.json
 cd /
 mv -T -- "$home.partial" "$home"

@@ -143,7 +143,10 @@ def _mark(node: yaml.Node) -> tuple[int, int]:
 def _translate(
     error: ValidationError, model: type[Model], file: str, marks: Mapping[Place, tuple[int, int]]
 ) -> Iterator[Fault]:
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    for detail in details:
+        if detail["type"] == "too_short" and _has_faults_inside(detail, details):
+            continue
         place = tuple(part for part in detail["loc"] if _is_data(part, detail["loc"], marks))
         if detail["type"] == "extra_forbidden":
             message = _unknown_key(model, detail["loc"], place)
@@ -153,6 +156,12 @@ def _translate(
         else:
             message = _plain(detail)
         yield _fault(file, marks, place, message)
+
+
+def _has_faults_inside(detail: ErrorDetails, details: list[ErrorDetails]) -> bool:
+    """Items that are faulty do not count as items, which is no second fault."""
+    loc = detail["loc"]
+    return any(len(one["loc"]) > len(loc) and one["loc"][: len(loc)] == loc for one in details)
 
 
 def _is_data(part: str | int, loc: Place, marks: Mapping[Place, tuple[int, int]]) -> bool:
@@ -225,9 +234,11 @@ def _plain(detail: ErrorDetails) -> str:
             return f"expected a list; got {_noun(given)}"
         case "dict_type" | "model_type" | "model_attributes_type":
             return f"expected keys and values; got {_noun(given)}"
-        case "literal_error" | "union_tag_invalid":
-            wanted = str(context.get("expected") or context.get("expected_tags"))
-            return f"expected one of {wanted}; got {_noun(given)}"
+        case "literal_error":
+            return f"expected one of {context['expected']}; got {_noun(given)}"
+        case "union_tag_invalid":
+            wanted = f"expected one of {context['expected_tags']}"
+            return f"{wanted}; got {json.dumps(context['tag'])}"
         case "string_pattern_mismatch":
             return f"{given!r} is no name: letters, digits, '.', '_' and '-' only"
         case "value_error":

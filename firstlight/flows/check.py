@@ -6,15 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
-from firstlight.build.check import check_component, check_patches, check_stack
-from firstlight.build.lock import LockFile, check_lock
-from firstlight.build.recipe import Component, PatchRegistry, Stack
+from firstlight.build.check import check_patches, check_stack
+from firstlight.build.component import Component
+from firstlight.build.componentcheck import check_component
+from firstlight.build.lock import LockFile
+from firstlight.build.lockcheck import check_lock
+from firstlight.build.recipe import PatchRegistry, Stack
 from firstlight.core.errors import ConfigError, Fault
 from firstlight.core.report import Report
 from firstlight.core.schema import Document, Model, nearest
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.flows import recipes, target
+from firstlight.flows.failures import faults, table
 from firstlight.serve.manifest import FLAVOURS
 from firstlight.serve.policy import check_profile
 from firstlight.serve.profile import Profile
@@ -66,6 +70,8 @@ def run(root: Path, _console: Console) -> Report:
     findings.faults += _recipe_faults(root, components, stacks, registry)
     findings.faults += _lock_faults(root, components, stacks, locks)
     findings.faults += _profile_faults(root, profiles)
+    failures = findings.tried(lambda: table(root))
+    findings.faults += faults(failures) if failures else ()
     templates = findings.tried(lambda: target.templates(root))
     if templates is not None:
         findings.faults += _template_faults(templates, profiles)
@@ -83,7 +89,8 @@ def _recipe_faults(
     for component in components.values():
         yield from check_component(component)
     for stack in stacks.values():
-        yield from check_stack(stack, parts)
+        known = {name: document.value for name, document in components.items()}
+        yield from check_stack(stack, parts, known)
     if registry is not None:
         stacks_there = catalog.names(root, recipes.STACKS)
         yield from check_patches(registry, parts, stacks_there, recipes.patch_files(root))

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from firstlight.build.fetch import Controller, Depot, Where, request_text
 from firstlight.build.release import Layout
+from firstlight.build.sourcing import Shelf, Sourcing
 from firstlight.build.wheel import Wheel
 from firstlight.effects import library
 from firstlight.effects.console import Console
@@ -24,9 +25,10 @@ from firstlight.hosts.survey import Survey
 
 @dataclass(frozen=True)
 class Ground:
-    """Where wheels come from and where steps run, for one host."""
+    """Where wheels and sources come from and where steps run, for one host."""
 
     depot: Depot
+    sourcing: Sourcing
     sites: Mapping[str, Site]
 
 
@@ -54,7 +56,14 @@ def prepare(
         controller=Controller(sys.executable, Layout(mine.root), mine.wheels),
         indexes=indexes,
     )
-    return Ground(depot, _sites(shell, seen, here, mine))
+    return Ground(depot, _sourcing(depot, seen, mine, inventory), _sites(shell, seen, here, mine))
+
+
+def _sourcing(depot: Depot, seen: Survey, mine: Survey, inventory: Inventory) -> Sourcing:
+    program = programs.shipped(seen.root)["fetch_sources.py"]
+    there = Shelf(seen.sources, Layout(seen.root), depot.python, str(program.target))
+    here = Shelf(mine.sources, Layout(mine.root), sys.executable, str(program.source))
+    return Sourcing(there, here, depot.route, inventory.mirrors)
 
 
 def _route(

@@ -4,67 +4,57 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from firstlight.build.lock import LockFile, PythonLock, make_lock, render
-from firstlight.build.recipe import Component, Stack
-from firstlight.build.resolve import (
-    get_uv,
-    parse_pylock,
-    resolve_requirements,
-    resolve_sources,
-    resolve_tools,
-)
+from firstlight.build.choose import choose
+from firstlight.build.lock import LockFile, render
+from firstlight.build.locking import Desk, lock_steps, read_lock
+from firstlight.build.recipe import Stack
+from firstlight.build.release import Layout
 from firstlight.build.wheel import Wheel
 from firstlight.core.errors import FirstlightError, StepError
-from firstlight.core.plan import Plan, Run, Step, preview
+from firstlight.core.plan import Plan, Run, preview
 from firstlight.core.report import Report
-from firstlight.effects import catalog
+from firstlight.effects import catalog, library
 from firstlight.effects.console import Console
 from firstlight.effects.local import LocalShell
 from firstlight.effects.shell import Shell
 from firstlight.flows import recipes
-from firstlight.hosts.inventory import Host, UnknownName
+from firstlight.flows.reach import look
+from firstlight.hosts.inventory import UnknownName
 
-_TIMEOUT_S = 900.0
 
+def run(
+    root: Path, console: Console, *, stack: str = "", check: bool = False, dry_run: bool = False
+) -> Report:
+    """Resolve a stack for each of its CPythons and write recipes/locks/NAME.lock.yaml.
 
-def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False) -> Report:
-    """Resolve a stack for each of its CPythons and write recipes/locks/NAME.lock.yaml."""
+    `check` resolves nothing: it says whether the lock goes with the stack.
+    """
     document, components = recipes.stack(root, stack or _only_stack(root))
     recipe = document.value
     path = root / recipes.LOCKS / f"{recipe.name}{recipes.LOCK_SUFFIX}"
+    if check:
+        recipes.locked(root, document, components)
+        return Report(f"{catalog.shown(path, root)} goes with its stack", {"stack": recipe.name})
+    choices, inventory = choose(recipe, components), catalog.inventory(root)
+    shell = LocalShell(inventory.hosts["local"])
     with tempfile.TemporaryDirectory(prefix="firstlight-lock-") as home:
-        plan = plan_lock(recipe, components, PurePosixPath(home) / "uv", _known_uv(root, recipe))
+        desk = Desk(
+            sys.executable,
+            PurePosixPath(home) / "uv",
+            PurePosixPath(library.PROGRAMS),
+            Layout(look(shell).root).sources,
+            inventory.mirrors,
+            _known_uv(root, recipe),
+        )
+        plan = Plan("lock", "local", tuple(lock_steps(recipe, choices, desk)))
         if dry_run:
             return Report(preview(plan))
-        found = _execute(plan, LocalShell(Host(name="local")), console)
+        found = _execute(plan, shell, console)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(render(_lock(recipe, components, found)), encoding="utf-8")
+    path.write_text(render(read_lock(recipe, components, choices, found)), encoding="utf-8")
     return Report(f"wrote {catalog.shown(path, root)}", {"stack": recipe.name, "lock": str(path)})
-
-
-def plan_lock(
-    stack: Stack, components: Mapping[str, Component], home: PurePosixPath, known: Wheel | None
-) -> Plan:
-    """The scripts that resolve a stack; each one's id says what its output is."""
-    uv = str(home / "bin" / "uv")
-    scripts = {
-        "uv": ("get uv", get_uv(sys.executable, home, _uv(stack), known)),
-        "tools": ("resolve the tools", resolve_tools(uv, stack)),
-    }
-    for python in stack.python:
-        title = f"for Python {python}"
-        wheels = resolve_requirements(uv, stack, python)
-        sources = resolve_sources(uv, stack, components, python)
-        scripts[f"wheels-{python}"] = (f"resolve the requirements {title}", wheels)
-        scripts[f"sources-{python}"] = (f"resolve the components {title}", sources)
-    steps = [
-        Step(key, title, Run(script, _TIMEOUT_S), where="controller")
-        for key, (title, script) in scripts.items()
-    ]
-    return Plan("lock", "local", tuple(steps))
 
 
 def _execute(plan: Plan, shell: Shell, console: Console) -> dict[str, str]:
@@ -77,19 +67,6 @@ def _execute(plan: Plan, shell: Shell, console: Console) -> dict[str, str]:
             raise StepError(f"cannot {step.title}", where="local", log=result.error_text)
         outputs[step.id] = result.text
     return outputs
-
-
-def _lock(stack: Stack, components: Mapping[str, Component], found: Mapping[str, str]) -> LockFile:
-    def read(key: str, python: str) -> tuple[Wheel, ...]:
-        return parse_pylock(found[key], python, stack.arch, stack.glibc)
-
-    resolved = {
-        python: PythonLock(
-            wheels=read(f"wheels-{python}", python), sources=read(f"sources-{python}", python)
-        )
-        for python in stack.python
-    }
-    return make_lock(stack, components, resolved, read("tools", stack.python[0]))
 
 
 def _uv(stack: Stack) -> str:

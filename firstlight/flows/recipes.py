@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from firstlight.build import lock as locks
-from firstlight.build.check import check_component, check_patches, check_stack
-from firstlight.build.lock import LockFile, require_lock
-from firstlight.build.recipe import Component, PatchRegistry, Stack
+from firstlight.build.check import check_patches, check_stack
+from firstlight.build.component import Component
+from firstlight.build.componentcheck import check_component
+from firstlight.build.lock import LockFile
+from firstlight.build.lockcheck import remedy, require_lock
+from firstlight.build.recipe import PatchRegistry, Stack
 from firstlight.core.errors import ConfigError, Fault
 from firstlight.core.schema import Document, nearest
 from firstlight.effects import catalog
@@ -52,10 +54,17 @@ def stack(root: Path, name: str) -> tuple[Document[Stack], dict[str, Component]]
     components = {part.value.name: part.value for part in parts}
     faults += [fault for part in parts for fault in check_component(part)]
     faults += misnamed(document, name)
-    faults += check_stack(document, names)
+    faults += check_stack(document, names, components)
     if faults:
         raise ConfigError(faults)
     return document, components
+
+
+def part(choices: Mapping[str, object], name: str, stack: str) -> str:
+    """A component of a stack; raises UnknownName for none, with the nearest."""
+    if name not in choices:
+        raise UnknownName(f"stack {stack} has no component {name!r}{nearest(name, choices)}")
+    return name
 
 
 def misnamed(document: Document[Any], name: str) -> Iterable[Fault]:
@@ -85,7 +94,7 @@ def locked(root: Path, stack_: Document[Stack], components: dict[str, Component]
     name = stack_.value.name
     if name not in catalog.names(root, LOCKS, LOCK_SUFFIX):
         fault = stack_.fault((), f"there is no {LOCKS}/{name}{LOCK_SUFFIX}")
-        raise ConfigError([fault], remedy=locks.remedy(name))
+        raise ConfigError([fault], remedy=remedy(name))
     lock = catalog.find(root, LOCKS, name, LockFile, LOCK_SUFFIX)
     return require_lock(stack_, lock, components)
 

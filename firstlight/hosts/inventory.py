@@ -58,10 +58,15 @@ class Defaults(Model):
 
 
 class InventoryFile(Model):
-    """One file of inventory/: some hosts, and perhaps the defaults."""
+    """One file of inventory/: some hosts, and perhaps the defaults.
+
+    `mirrors` says for prefixes of urls (git repositories, archives, indexes of packages) which
+    prefix, or which folder of the machine that fetches, is asked instead; the longest counts.
+    """
 
     schema_: Literal[1] = Field(alias="schema")
     defaults: Defaults = Defaults()
+    mirrors: Mapping[str, str] = Field(default_factory=dict)
     hosts: tuple[Host, ...] = ()
 
 
@@ -72,6 +77,7 @@ class Inventory:
     hosts: Mapping[str, Host]
     default_host: str = "local"
     default_profile: str | None = None
+    mirrors: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def host(self, name: str) -> Host:
         """The host of that name, the default one for ""; raises FirstlightError for none."""
@@ -98,7 +104,8 @@ def merge(files: Iterable[Document[InventoryFile]]) -> Inventory:
         raise ConfigError(faults)
     named = [value.host for _, value in defaults if value.host]
     profiles = [value.profile for _, value in defaults if value.profile]
-    return Inventory(hosts, next(iter(named), "local"), next(iter(profiles), None))
+    mirrors = {prefix: to for file in documents for prefix, to in file.value.mirrors.items()}
+    return Inventory(hosts, next(iter(named), "local"), next(iter(profiles), None), mirrors)
 
 
 def _repeated(files: tuple[Document[InventoryFile], ...]) -> Iterator[Fault]:

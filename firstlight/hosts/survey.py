@@ -18,6 +18,7 @@ class Deployed:
     """One profile's deployments on a host, by id; `manifest` and `proof` are the current one's.
 
     `started` is the one that was started last, whether or not it came to be the current one.
+    `failed` is the last proof of any of them, where that was no pass.
     """
 
     profile: str
@@ -26,6 +27,7 @@ class Deployed:
     started: str = ""
     manifest: Mapping[str, Any] = field(default_factory=dict)
     proof: Mapping[str, Any] = field(default_factory=dict)
+    failed: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Survey:
     models: frozenset[str]
     libraries: frozenset[str]
     wheels: frozenset[str]
+    sources: frozenset[str]
     jobs: frozenset[str]
     deployments: Mapping[str, Deployed]
 
@@ -72,6 +75,7 @@ def parse(output: str, host: str) -> Survey:
         models=_all(answers, "model"),
         libraries=_all(answers, "library"),
         wheels=_all(answers, "wheel"),
+        sources=_all(answers, "source"),
         jobs=_all(answers, "job"),
         deployments={found.profile: found for found in _deployments(answers)},
     )
@@ -84,9 +88,10 @@ def _all(answers: list[list[str]], key: str) -> frozenset[str]:
 def _deployments(answers: list[list[str]]) -> Iterator[Deployed]:
     for _, profile, *ids in (words for words in answers if words[0] == "deployment"):
         current, previous, started = (*ids, "", "", "")[:3]
-        manifest = _json(answers, "manifest", profile)
-        proof = _json(answers, "proof", profile)
-        yield Deployed(profile, current, previous, started, manifest, proof)
+        manifest, proof, failed = (
+            _json(answers, key, profile) for key in ("manifest", "proof", "failed")
+        )
+        yield Deployed(profile, current, previous, started, manifest, proof, failed)
 
 
 def _json(answers: list[list[str]], key: str, profile: str) -> Mapping[str, Any]:

@@ -29,6 +29,10 @@ for path in "$root"/wheels/*/*; do
   case $path in *.partial* | */'*') continue ;; esac
   tell wheel "${path#"$root"/wheels/}"
 done
+for path in "$root"/sources/*/*; do
+  case $path in *.partial* | */'*') continue ;; esac
+  tell source "${path#"$root"/sources/}"
+done
 for path in "$root"/deployments/*/; do
   [ -d "$path" ] || continue
   name=$(basename -- "$path")
@@ -36,5 +40,6 @@ for path in "$root"/deployments/*/; do
     "$(readlink -- "$path/started")"
   [ -r "$path/current/manifest.json" ] && tell manifest "$name" "$(tr -d '\n\t' <"$path/current/manifest.json")"
   [ -r "$path/current/proof.json" ] && tell proof "$name" "$(tr -d '\n\t' <"$path/current/proof.json")"
+  [ -r "$path/failed.json" ] && tell failed "$name" "$(tr -d '\n\t' <"$path/failed.json")"
 done
 tell end

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from firstlight.build.choose import choose
+from firstlight.build.component import Component
 from firstlight.build.fetch import Controller, Depot
 from firstlight.build.lock import LockFile, PythonLock, make_lock
 from firstlight.build.order import Order
-from firstlight.build.recipe import Component, Stack
+from firstlight.build.recipe import Stack
 from firstlight.build.release import Layout, Patch
 from firstlight.build.steps import Site
 from firstlight.build.wheel import Wheel
@@ -24,7 +26,7 @@ python: ["3.11", "3.12"]
 arch: x86_64
 glibc: "2.34"
 disk_gib: 4
-components: [sglang]
+components: {sglang: {version: 0.5.23}}
 indexes:
   torch-cpu: https://torch.example/cpu
 prebuilt:
@@ -46,16 +48,16 @@ tools:
   - uv==0.13.9
 env:
   SGLANG_USE_CPU_ENGINE: "1"
+tag: cpu
 """.replace("{t11}", "a1" * 32).replace("{t12}", "a2" * 32)
 
 COMPONENT = """\
 schema: 1
 name: sglang
 title: The engine
-version: 0.5.23
-source:
-  kind: wheel
-local_version: firstlight.cpu
+versions:
+  0.5.23: {sources: [{kind: wheel}]}
+local_version: firstlight.${tag}
 """
 
 ROOT = PurePosixPath("/srv/first light")
@@ -122,7 +124,7 @@ def order() -> Order:
     )
     return Order(
         stack=stack().value,
-        components=parts(),
+        choices=choose(stack().value, parts()),
         lock=lock(),
         python="3.11",
         patches={"sglang": patches},

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.build.check import check_component, check_patches, check_stack
+from firstlight.build.check import check_patches, check_stack
+from firstlight.build.componentcheck import check_component
 from firstlight.build.recipe import PatchRegistry, Stack, patches_for, pin
 from firstlight.core.errors import ConfigError
 from firstlight.core.schema import load
@@ -29,11 +30,13 @@ FILES = ("sglang/0001-start.patch",)
 
 def faults_of(old: str, new: str) -> list[str]:
     assert old in STACK
-    return [str(fault) for fault in check_stack(stack(STACK.replace(old, new, 1)), parts())]
+    return [
+        str(fault) for fault in check_stack(stack(STACK.replace(old, new, 1)), parts(), parts())
+    ]
 
 
 def test_a_good_stack_has_no_fault() -> None:
-    assert check_stack(stack(), parts()) == ()
+    assert check_stack(stack(), parts(), parts()) == ()
     assert check_component(component()) == ()
 
 
@@ -57,7 +60,21 @@ AT = "recipes/stacks/tiny-cpu.yaml"
             "pip==26.0",
             "28:3: needs uv==version, which resolves stacks and assembles releases",
         ),
-        ("[sglang]", "[sglan]", "9:14: no component 'sglan'; did you mean 'sglang'?"),
+        (
+            "{sglang: {",
+            "{sglan: {",
+            "9:21: no component 'sglan'; did you mean 'sglang'?",
+        ),
+        (
+            "version: 0.5.23}",
+            "version: 0.5.24}",
+            "9:32: sglang has no version '0.5.24'; did you mean '0.5.23'?",
+        ),
+        (
+            "version: 0.5.23}",
+            "version: 0.5.23, source: git}",
+            "9:48: sglang 0.5.23 has no source 'git'; known: wheel",
+        ),
         (
             "index: torch-cpu",
             "index: torch",
@@ -102,8 +119,8 @@ def test_a_fault_of_a_stack_is_shown_at_its_place(old: str, new: str, message: s
 
 
 def test_every_fault_is_told_at_once() -> None:
-    text = STACK.replace("einops==0.8.2", "einops").replace("[sglang]", "[other]")
-    assert len(check_stack(stack(text), parts())) == 2
+    text = STACK.replace("einops==0.8.2", "einops").replace("{sglang:", "{other:")
+    assert len(check_stack(stack(text), parts(), parts())) == 2
 
 
 def test_a_bad_hash_and_a_bad_file_name_are_no_wheel() -> None:
@@ -118,20 +135,20 @@ def test_a_bad_hash_and_a_bad_file_name_are_no_wheel() -> None:
 
 def test_a_source_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
-        component(COMPONENT.replace("kind: wheel", "kind: git"))
-    assert str(caught.value) == (
-        "recipes/components/sglang.yaml:6:9: expected one of 'wheel'; got \"git\""
-    )
+        component(COMPONENT.replace("kind: wheel", "kind: ftp"))
+    found = str(caught.value)
+    assert found.startswith("recipes/components/sglang.yaml:5:22: ")
+    assert found.endswith("'sdist', 'archive', 'git'; got \"ftp\"")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("0.5.23", "new", "4:10: 'new' is no version; write for example '0.5.23'"),
+        ("0.5.23", "new", "5:8: 'new' is no version; write for example '0.5.23'"),
         (
-            "firstlight.cpu",
+            "firstlight.${tag}",
             "first light",
-            "7:16: 'first light' is no local version; letters, digits and dots only",
+            "6:16: 'first light' is no local version; letters, digits and dots only",
         ),
     ],
 )
@@ -204,7 +221,7 @@ def test_a_patch_is_listed_once() -> None:
 )
 def test_a_patch_is_for_certain_versions_and_stacks(old: str, new: str, count: int) -> None:
     registry = load(REGISTRY.replace(old, new, 1), "registry.yaml", PatchRegistry).value
-    assert len(patches_for(registry, component().value, "tiny-cpu")) == count
+    assert len(patches_for(registry, "sglang", "0.5.23", "tiny-cpu")) == count
 
 
 def test_a_pin_has_a_plain_name() -> None:

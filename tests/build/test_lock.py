@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firstlight.build.check import check_patches
-from firstlight.build.lock import LockFile, check_lock, lock_inputs, render, require_lock
-from firstlight.build.recipe import Component, PatchRegistry, Stack
+from firstlight.build.component import Component
+from firstlight.build.lock import LockFile, lock_inputs, render
+from firstlight.build.lockcheck import check_lock, require_lock
+from firstlight.build.recipe import PatchRegistry, Stack
 from firstlight.core.errors import ConfigError
 from firstlight.core.schema import Document, load
 from tests.build.small import COMPONENT, STACK, component, lock, parts, stack
@@ -87,8 +89,9 @@ def test_a_new_requirement_is_not_in_the_lock() -> None:
 
 def test_a_component_that_moved_is_named() -> None:
     newer = {"sglang": component(COMPONENT.replace("0.5.23", "0.5.24")).value}
-    found = [str(fault) for fault in check_lock(stack(), written(), newer)]
-    assert found[0] == f"{AT}:9:14: asks for sglang 0.5.24; {FILE} for Python 3.11 has 0.5.23"
+    document = stack(STACK.replace("version: 0.5.23", "version: 0.5.24"))
+    found = [str(fault) for fault in check_lock(document, written(), newer)]
+    assert found[0] == f"{AT}:9:32: asks for sglang 0.5.24; {FILE} for Python 3.11 has 0.5.23"
 
 
 def test_the_remedy_is_the_command() -> None:

@@ -47,7 +47,7 @@ def test_different_data_have_different_digests(one: Any, other: Any) -> None:
 
 
 def keys(made: Order) -> tuple[str, str]:
-    return artifacts(made)[0].key, release_of(made)
+    return artifacts(made)["sglang"].key, release_of(made)
 
 
 def with_patches(*patches: Patch) -> Order:
@@ -162,7 +162,7 @@ def test_a_release_is_named_by_stack_and_python() -> None:
 
 
 def test_everything_has_its_place_below_the_root() -> None:
-    (artifact,) = artifacts(order())
+    (artifact,) = artifacts(order()).values()
     assert artifact.path == PurePosixPath(f"/srv/first light/store/sglang-0.5.23-{artifact.key}")
     assert artifact.version == "0.5.23+firstlight.cpu"
     place = wheel_path(order().layout, pure("x", "1.0", "7" * 64))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firstlight.build.choose import choose
 from firstlight.build.resolve import (
     get_uv,
     parse_pylock,
@@ -18,6 +19,8 @@ from firstlight.build.resolve import (
 from firstlight.build.wheel import fits
 from firstlight.core.errors import FirstlightError
 from tests.build.small import UV, parts, stack
+
+CHOICES = choose(stack().value, parts())
 
 
 def wheel(file: str, sha256: str) -> str:
@@ -90,21 +93,22 @@ def test_a_wheel_fits_every_glibc_from_its_own_on(wheels: int, hosts: int) -> No
 
 
 def test_the_prebuilt_is_never_asked_of_an_index() -> None:
-    script = resolve_requirements("/x/uv", stack().value, "3.12")
+    script = resolve_requirements("/x/uv", stack().value, CHOICES, "3.12")
     assert script.args == (
         "/x/uv",
         "3.12",
         "x86_64-manylinux_2_34",
         "einops==0.8.2\nfilelock",
-        "torch==2.13.0+cpu ; python_version < '3'",
+        "sglang ; python_version < '3'\ntorch==2.13.0+cpu ; python_version < '3'",
+        "einops==0.8.2",
     )
 
 
 def test_components_and_tools_come_without_what_they_require() -> None:
-    sources = resolve_sources("/x/uv", stack().value, parts(), "3.12")
-    assert (sources.args[3], sources.args[5]) == ("sglang==0.5.23", "--no-deps")
+    sources = resolve_sources("/x/uv", stack().value, CHOICES, "3.12")
+    assert (sources.args[3], sources.args[6]) == ("sglang==0.5.23", "--no-deps")
     tools = resolve_tools("/x/uv", stack().value)
-    assert (tools.args[3], tools.args[5]) == ("uv==0.13.9", "--no-deps")
+    assert (tools.args[3], tools.args[6]) == ("uv==0.13.9", "--no-deps")
 
 
 def test_a_uv_that_a_lock_knows_comes_by_its_hash() -> None:

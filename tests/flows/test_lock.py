@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.build.lock import LockFile, check_lock
+from firstlight.build.lock import LockFile
+from firstlight.build.lockcheck import check_lock
 from firstlight.build.recipe import Stack
 from firstlight.core.errors import FirstlightError, StepError
 from firstlight.core.schema import load
@@ -25,7 +26,7 @@ python: ["3.12", "3.11"]
 arch: x86_64
 glibc: "2.34"
 disk_gib: 1
-components: [part]
+components: {part: {version: 2.1.0}}
 indexes:
   own: https://torch.example/cpu
 prebuilt:
@@ -44,8 +45,7 @@ COMPONENT = """\
 schema: 1
 name: {name}
 title: A part
-version: 2.1.0
-source: {{kind: wheel}}
+versions: {{2.1.0: {{sources: [{{kind: wheel}}]}}}}
 local_version: ours
 """
 
@@ -57,7 +57,7 @@ def project(tmp_path: Path) -> Path:
         (tmp_path / "recipes" / folder).mkdir(parents=True)
     component = COMPONENT.format(name="iniconfig")
     (tmp_path / "recipes" / "components" / "iniconfig.yaml").write_text(component)
-    write(tmp_path, STACK.replace("[part]", "[iniconfig]"))
+    write(tmp_path, STACK.replace("{part:", "{iniconfig:"))
     return tmp_path
 
 
@@ -122,7 +122,7 @@ def test_a_stack_is_resolved_to_files_that_go_with_it(project: Path) -> None:
 
 @pytest.mark.slow
 def test_what_cannot_be_resolved_is_told_in_uv_s_words_and_writes_nothing(project: Path) -> None:
-    text = STACK.replace("[part]", "[iniconfig]")
+    text = STACK.replace("{part:", "{iniconfig:")
     write(project, text.replace("markupsafe==3.0.2", "markupsafe==0.0.99"))
     with pytest.raises(StepError) as caught:
         run(project, console(), stack="small")

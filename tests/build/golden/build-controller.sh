@@ -200,8 +200,10 @@ rm -rf -- uv
 
 # What is compiled now, the first start of a server need not compile.
 unset PYTHONDONTWRITEBYTECODE
-echo "asking $engine which flags it takes"
-venv/bin/python -I "$program" "$engine" >capabilities.json
+if [ "$engine" != none ]; then
+  echo "asking $engine which flags it takes"
+  venv/bin/python -I "$program" "$engine" >capabilities.json
+fi
 cp -- "$manifest" manifest.json
 cd /
 mv -T -- "$home.partial" "$home"

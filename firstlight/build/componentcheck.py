@@ -1,0 +1,87 @@
+"""The build room: every fault that can be seen in one component's recipe."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from packaging.version import InvalidVersion, Version
+
+from firstlight.build.component import Build, Component
+from firstlight.build.placeholders import PLANNED, unknown, vocabulary
+from firstlight.build.recipe import pin
+from firstlight.core.command import assignments
+from firstlight.core.errors import Fault
+from firstlight.core.schema import Document, Place, nearest
+
+_LOCAL = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
+_SOURCES = ("sdist", "archive", "git")
+
+
+def check_component(document: Document[Component]) -> tuple[Fault, ...]:
+    """Impossible versions, placeholders that nobody fills, sources without a build."""
+    component = document.value
+    found = [*_versions(component), *_local_version(component)]
+    if component.build is not None:
+        found += _build(component, component.build)
+    return tuple(document.fault(place, message) for place, message in found)
+
+
+def bad_version(text: str) -> str:
+    """Why that is no version; "" when it is one."""
+    try:
+        Version(text)
+    except InvalidVersion:
+        return f"{text!r} is no version; write for example '0.5.23'"
+    return ""
+
+
+def _versions(component: Component) -> Iterator[tuple[Place, str]]:
+    for name, version in component.versions.items():
+        if message := bad_version(name):
+            yield ("versions", name), message
+        for index, source in enumerate(version.sources):
+            place = ("versions", name, "sources", index)
+            if source.kind in _SOURCES and component.build is None:
+                yield place, f"a source of kind {source.kind} needs `build`, which says how"
+        names = [one.name for one in version.fetched]
+        for index, one in enumerate(names):
+            if one in names[:index]:
+                yield ("versions", name, "fetched", index, "name"), f"{one!r} is given twice"
+
+
+def _local_version(component: Component) -> Iterator[tuple[Place, str]]:
+    words = unknown(component.local_version, ())
+    for word in words:
+        yield ("local_version",), _no_word(word, PLANNED)
+    sample = re.sub(r"\$\{[^}]*\}", "x", component.local_version)
+    if not words and sample and not _LOCAL.fullmatch(sample):
+        message = f"{component.local_version!r} is no local version; letters, digits and dots only"
+        yield ("local_version",), message
+
+
+def _build(component: Component, build: Build) -> Iterator[tuple[Place, str]]:
+    for index, requirement in enumerate(build.requires):
+        yield from _pin(("build", "requires", index), requirement)
+    fetched = sorted({one.name for v in component.versions.values() for one in v.fetched})
+    for key, table in (("env", build.env), ("config", build.config), ("cmake", build.cmake)):
+        for name, text in table.items():
+            for word in unknown(text, fetched):
+                yield ("build", key, name), _no_word(word, vocabulary(fetched))
+    for name in build.env:
+        try:
+            assignments({name: ""})
+        except ValueError as error:
+            yield ("build", "env", name), str(error)
+
+
+def _pin(place: Place, requirement: str) -> Iterator[tuple[Place, str]]:
+    try:
+        pin(requirement)
+    except ValueError as error:
+        yield place, str(error)
+
+
+def _no_word(word: str, known: object) -> str:
+    words = list(known) if isinstance(known, (dict, tuple)) else []
+    return f"nothing fills ${{{word}}}{nearest(word, words)}"

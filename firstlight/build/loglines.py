@@ -1,0 +1,123 @@
+"""The log lines room: what one line of a log is once colours and stamps are off: error or noise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+LIMIT = 4096
+"""What is read of one line, in characters; compiler lines can be much longer."""
+
+
+def cut(pieces: Iterable[str]) -> Iterator[str]:
+    """The lines of a text that comes in pieces cut anywhere; of a longer line its first LIMIT
+    characters after the last carriage return are kept, so memory stays small."""
+    rest = ""
+    for piece in pieces:
+        *whole, rest = (rest + piece).split("\n")
+        yield from whole
+        if len(rest) > 2 * LIMIT:
+            # A carriage return at the very end may be the first half of a line's end.
+            drawn = rest.rstrip("\r").rpartition("\r")[2]
+            rest = drawn[:LIMIT]
+    if rest:
+        yield rest
+
+
+def plain(line: str) -> str:
+    """A line without colours, and without the stamps of docker, CI, journals and loggers."""
+    bare = _COLOUR.sub("", line) if "\x1b" in line else line
+    stamp = _STAMP.match(bare)
+    return bare[stamp.end() :].rstrip() if stamp else bare.rstrip()
+
+
+def flat(line: str) -> str:
+    """A plain line with straight quotes only, as patterns are written."""
+    return line if line.isascii() else line.translate(_QUOTES)
+
+
+def indent(line: str) -> int:
+    """How many blanks a line begins with."""
+    return len(line) - len(line.lstrip())
+
+
+def is_mild(line: str) -> bool:
+    """True for lines that may hold the words of an error and are none: warnings, status lines,
+    command lines, tests that passed."""
+    return bool(_MILD.search(line))
+
+
+def error_weight(line: str, low: str, exception: bool) -> int | None:
+    """1 for an error that may be the first one, 0 for the echo of another, None for no error.
+
+    `low` is the line in lower case; `exception` = the line ends a Python traceback.
+    """
+    if exception and _EXCEPTION.match(line):
+        return 0 if _ECHO.search(line) else 1
+    if not any(word in low for word in _WORDS) or is_mild(line):
+        return None
+    if _ECHO.search(line):
+        return 0
+    return 1 if _ERROR.search(line) else None
+
+
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
+_QUOTES = str.maketrans("\u2018\u2019\u00b4\u201c\u201d", "'''\"\"")
+
+_DAY = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?"
+_STAMP = re.compile(
+    r"(?:#\d+ (?=[\d.]+ |ERROR)(?:\d+\.\d+ )?"  # docker build: #12 34.56
+    r"|[\w.-]+  ?\| (?=\S)"  # docker compose: service-1  |
+    rf"|\[{_DAY}(?: [A-Z]+\d+)*\] ?|{_DAY}(?: - \S+ - (?=[A-Z]+ - )| )"
+    r"|\[\d\d:\d\d:\d\d(?: [A-Z]+\d+)*\] ?|\[ *\d+\.\d{3,6}\] "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.@-]+(?:\[\d+\])?: "  # a journal
+    r"|##\[error\]|::error[^:]*::)+"
+)
+
+_TOOLS = (
+    r"(?:nvcc|g\+\+|gcc|cc|c\+\+|clang(?:\+\+)?|cicc|ptxas|ld|ar|ccache|sccache|cmake|ninja|make"
+    r"|cargo|rustc|python[\d.]*|pip|uv|docker|x86_64-linux-gnu-\S+|aarch64-linux-gnu-\S+)"
+)
+_MILD = re.compile(
+    r"(?i:\bwarning\b(?: #\S+)? ?:)|^\s*(?:WARN|WARNING|Warning)\b|- WARNING -|\w+Warning: "
+    r"|^\s*CMake (?:Deprecation )?Warning|^\s*-- |^\s*note:|: note: | disabled: "
+    r"|Ignore import error|^server_args=|^usage: |^\s+\[-|^\[\d+/\d+\] |^\+ |^#\$ "
+    rf"|^\s*(?:cd \S+ && )?(?:: && )?(?:\S*/)?{_TOOLS} +(?:-|\S+\.(?:c|cc|cpp|cu|o|py|rs)\b)"
+    r"|^(?:Receive|Finish): obj=|^(?:Prefill|Decode) batch"
+    r"|\bPASSED\b|\.\.\. ok$|^ok \d|\(ignored\)|\bTest +#?\d+.*Passed"
+    r"|^\s*(?:copying|adding|creating|writing|removing|byte-compiling|inflating:|extracting:"
+    r"|Compiling \S+ v|Downloading|Collecting|Using cached|Installing collected)\b"
+)
+
+# Words without one of which a line is no error at all; one look saves the pattern.
+_WORDS = (
+    "error", "fatal", "failed", "undefined reference", "not found", "no such", "denied",
+    "killed", "***", "exception", "panicked", "core dumped", "segmentation", "cannot find",
+    "critical", "unable to", "could not",
+)  # fmt: skip
+_EXCEPTION = re.compile(r"^\s*[A-Za-z_][\w.]*(?:: .*|:)?$")
+# What is said once something else has failed.
+_ECHO = re.compile(
+    r"subprocess-exited-with-error|metadata-generation-failed|ninja: build stopped|^\s*FAILED:? "
+    r"|CalledProcessError|Error compiling objects|ld returned \d+ exit status"
+    r"|legacy-install-failure"
+    r"|[mM]ake(?:\[\d+\])?: \*\*\*|Failed (?:to build|building wheel)|[Cc]ould not build wheels"
+    r"|errors? occurred!|did not complete successfully|ailed to build installable wheels"
+    r"|errors? (?:detected|generated)\b|Command .* (?:failed|returned non-zero)"
+    r"|aborted due to (?:\w+ )?(?:previous )?errors?|could not compile|CMake build failed"
+    r"|command .* failed with exit (?:code|status)|exit code: \d+|Error building extension"
+    r"|Building wheel for .* (?:did not run|error)|build backend returned an error"
+    r"|sigquit from a child|error messages? above|process exited with"
+)
+_ERROR = re.compile(
+    r"(?:^|[\s:\]>)(|])(?:[\w.]*[A-Z]\w*Error|[eE]rror|ERROR|FATAL|[Ff]atal)"
+    r"(?:\[\w+\]| [A-Z]+\d+| #\d+)? *:"
+    r"|^\s*(?:ERROR|FATAL|CRITICAL|error|fatal)\b|^\s*(?:nvcc|ptxas|nvlink|cudafe\+\+) fatal"
+    r"|^\s*CMake (?:Internal )?Error|^\s*\[(?:ERROR|FATAL|error)\]|- (?:ERROR|CRITICAL) - "
+    r"|^\s*[a-z_][\w.]*(?:\.[A-Z]\w*)?(?:Error|Exception)(?::|$)"
+    r"|^\s*[A-Z]\w*(?:Error|Exception|Exit)(?::|$)"
+    r"|undefined reference to |cannot find -l|command not found|: not found$|panicked at"
+    r"|: No such file or directory|: Permission denied|: cannot |[Cc]ore dumped"
+    r"|^\s*(?:Killed|Segmentation fault|Aborted)\b|\bfailed: |^\*\*\* "
+    r"|^\s*(?:Could not|Unable to|Cannot) |^E: |: unable to "
+)

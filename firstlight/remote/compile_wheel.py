@@ -1,0 +1,203 @@
+"""Part of a remote program: run a component's own build in its sandbox, watched and within memory.
+
+While it runs, a line `@@firstlight memory USED LIMIT` (MiB; 0 = no limit) comes every few seconds.
+When the kernel killed a compiler for memory, the build goes on once more with half the jobs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import memory
+from sandbox import Sandbox
+from unified_diff import Fault
+
+TICK_S = 5.0
+MIB = 1024 * 1024
+KILLED = re.compile(rb"Killed signal terminated program|died (?:due to|with) signal 9|signal: 9,")
+WORD = re.compile(r"\$\{([^}]*)\}")
+
+
+@dataclass
+class Effort:
+    """What a build took: CPU and wall time in seconds, the most memory in MiB, what was run."""
+
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    peak_mib: int = 0
+    attempts: int = 0
+    jobs: int = 0
+    command: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+
+def fill(text: str, values: dict[str, str]) -> str:
+    """The text with its `${...}` replaced; a word without a value is a fault of ours."""
+    return WORD.sub(lambda use: values[use[1]], text)
+
+
+def words(request: dict[str, Any], box: Sandbox, jobs: int) -> dict[str, str]:
+    """What the placeholders of a recipe mean in this sandbox."""
+    work = box.folders["work"]
+    fetched = {
+        f"fetched:{one['name']}": str(work / "fetched" / one["name"]) for one in fetches(request)
+    }
+    return {
+        "jobs": str(jobs),
+        "cuda_home": str(box.folders.get("cuda", "")),
+        "source": str(work / "src"),
+        "build": str(work / "build"),
+        "venv": str(work / "venv"),
+        "launcher": str(work / "bin" / "nvcc_launcher"),
+        **fetched,
+    }
+
+
+def fetches(request: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = request["fetched"]
+    return found
+
+
+def environment(request: dict[str, Any], box: Sandbox, jobs: int) -> dict[str, str]:
+    """The whole environment of a build: nothing of the account's own comes through."""
+    work, cuda = box.folders["work"], box.folders.get("cuda")
+    path = [*([str(cuda / "bin")] if cuda else []), str(work / "venv" / "bin"), str(work / "bin")]
+    path += [*request["tool_path"], "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
+    env = {
+        "PATH": ":".join(path),
+        "HOME": str(work / "home"),
+        "TMPDIR": str(work / "tmp"),
+        "LANG": "C.UTF-8",
+        "SOURCE_DATE_EPOCH": str(request["epoch"]),
+        "PYTHONHASHSEED": "0",
+        "PYTHONNOUSERSITE": "1",
+        "PYTHONUNBUFFERED": "1",
+        "LDFLAGS": "-Wl,-s",
+        "MAX_JOBS": str(jobs),
+        "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
+        # torch would look for a compiler cache by itself, and hide that a build is not repeatable.
+        "TORCH_NO_COMPILER_WRAPPER": "1",
+        "UV_OFFLINE": "1",
+        "UV_NO_CONFIG": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_CACHE_DIR": str(work / "uv"),
+        **({"CUDA_HOME": str(cuda), "CUDA_PATH": str(cuda)} if cuda else {}),
+        **({"FIRSTLIGHT_GENCODES": ",".join(request["gencodes"])} if request["gencodes"] else {}),
+        # By it the supervisor knows what belongs to this job.
+        **{name: os.environ[name] for name in ("FIRSTLIGHT_JOB",) if name in os.environ},
+        **cache_settings(request, box),
+    }
+    values = words(request, box, jobs)
+    return env | {name: fill(text, values) for name, text in request["env"].items()}
+
+
+def cache_settings(request: dict[str, Any], box: Sandbox) -> dict[str, str]:
+    """The compiler cache's, where the build has one; the compiler counts by its content."""
+    if not request["ccache"]:
+        return {}
+    return {
+        "FIRSTLIGHT_CCACHE": str(box.folders["work"] / "bin" / "ccache"),
+        "CCACHE_DIR": str(box.folders["ccache"]),
+        "CCACHE_COMPILERCHECK": "content",
+        "CCACHE_MAXSIZE": "30G",
+    }
+
+
+def command(request: dict[str, Any], box: Sandbox, project: Path, jobs: int) -> list[str]:
+    """The PEP 517 build of the project's folder, as the sandbox sees it."""
+    work = box.folders["work"]
+    values = words(request, box, jobs)
+    settings = {
+        **request["config"],
+        **{f"cmake.define.{k}": v for k, v in request["cmake"].items()},
+    }
+    flags = [f"--config-setting={key}={fill(text, values)}" for key, text in settings.items()]
+    argv = [str(work / "bin" / "uv"), "build", "--wheel", "--no-build-isolation", "--offline"]
+    argv += ["--python", str(work / "venv/bin/python"), "--out-dir", str(work / "dist"), *flags]
+    return [*argv, str(project)]
+
+
+def run(argv: list[str], env: dict[str, str], effort: Effort) -> tuple[int, bool]:
+    """Run to the end with its output passed on; its exit status, and whether memory ended it."""
+    kills = memory.oom_kills()
+    with subprocess.Popen(
+        argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as child:
+        assert child.stdout is not None
+        killed = [False]
+        reader = threading.Thread(target=pass_on, args=(child.stdout, killed))
+        reader.start()
+        try:
+            watch(child, effort)
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            reader.join(timeout=60)
+    return child.returncode, killed[0] or memory.oom_kills() > kills
+
+
+def pass_on(stream: Any, killed: list[bool]) -> None:
+    for line in stream:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        killed[0] = killed[0] or bool(KILLED.search(line))
+
+
+def watch(child: subprocess.Popen[bytes], effort: Effort) -> None:
+    limit = memory.limit() or 0
+    while True:
+        used = memory.used()
+        effort.peak_mib = max(effort.peak_mib, used // MIB)
+        print(f"@@firstlight memory {used // MIB} {limit // MIB}", flush=True)
+        try:
+            child.wait(timeout=TICK_S)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def build(request: dict[str, Any], box: Sandbox, project: Path) -> tuple[Path, Effort]:
+    """The wheel that the project's own build makes; raises Fault when it makes none."""
+    effort, begin, jobs = Effort(), time.monotonic(), int(request["jobs"])
+    while True:
+        argv, env = command(request, box, project, jobs), environment(request, box, jobs)
+        effort.attempts, effort.jobs = effort.attempts + 1, jobs
+        effort.command, effort.env = tuple(argv), tuple(sorted(env.items()))
+        status, starved = run([*box.prefix, *argv], env, effort)
+        if status == 0 or not starved or effort.attempts > 1 or jobs == 1:
+            break
+        jobs = max(1, jobs // 2)
+        print(f"note: memory ran out; once more with {jobs} jobs", flush=True)
+    effort.wall_s = time.monotonic() - begin
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    effort.cpu_s = usage.ru_utime + usage.ru_stime
+    if status != 0:
+        raise failed(request, status, starved, jobs)
+    return the_wheel(request), effort
+
+
+def failed(request: dict[str, Any], status: int, starved: bool, jobs: int) -> Fault:
+    if starved:
+        return Fault(
+            f"memory ran out while {request['name']} was built, with {jobs} job(s) at a time",
+            f"one job of it needs about {request['job_mib']} MiB: free memory, or use another host",
+        )
+    return Fault(f"the build of {request['name']} ended with exit status {status}", "")
+
+
+def the_wheel(request: dict[str, Any]) -> Path:
+    made = sorted((Path(request["work"]) / "dist").glob("*.whl"))
+    if len(made) != 1:
+        names = ", ".join(path.name for path in made) or "none"
+        raise Fault(f"the build of {request['name']} must leave one wheel; it left {names}", "")
+    return made[0]

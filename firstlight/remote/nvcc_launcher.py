@@ -1,0 +1,50 @@
+"""Goes before a compiler: keeps the gencodes that are wanted, and asks the compiler cache.
+
+    nvcc_launcher.py nvcc ...
+
+FIRSTLIGHT_GENCODES lists the architectures to keep (`120a`), separated by commas; without it all
+are kept. FIRSTLIGHT_CCACHE is the compiler cache to go through; without it there is none. A build
+file that hard-codes its targets is so trimmed without a patch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+WORDS = ("-gencode", "--generate-code")
+ARCH = re.compile(r"arch=compute_(\w+)")
+
+
+def wanted(specification: str, keep: set[str]) -> bool:
+    found = ARCH.search(specification)
+    return found is None or found[1] in keep
+
+
+def filtered(argv: list[str], keep: set[str]) -> list[str]:
+    """The command without the gencodes that are not wanted; all of them, when none would stay."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word in WORDS:
+            value = next(words, "")
+            kept += [word, value] if wanted(value, keep) else []
+        elif name not in WORDS or not equals or wanted(value, keep):
+            kept.append(word)
+    asked = any(word.startswith(WORDS) for word in argv)
+    return argv if asked and not any(word.startswith(WORDS) for word in kept) else kept
+
+
+def main(argv: list[str]) -> None:
+    keep = {name for name in os.environ.get("FIRSTLIGHT_GENCODES", "").split(",") if name}
+    command = filtered(argv, keep) if keep else argv
+    cache = os.environ.get("FIRSTLIGHT_CCACHE")
+    if cache:
+        command = [cache, *command]
+    os.execvp(command[0], command)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,132 @@
+"""Part of a remote program: a source archive becomes a tree with our patches in it."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from unified_diff import Changes, Fault, Misfit, apply_patch, is_applied, parse
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack a tar or zip file into `target`, without the one folder that holds all, if any."""
+    target.mkdir(parents=True)
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as packed:
+                packed.extractall(target)
+        else:
+            with tarfile.open(archive) as tar:
+                extract(tar, target)
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+        raise Fault(
+            f"{archive.name} cannot be unpacked: {error}", "remove that file and fetch it again"
+        ) from None
+    lift(target)
+
+
+def extract(tar: tarfile.TarFile, target: Path) -> None:
+    """Every member, none outside `target`; older Pythons lack the filter that sees to that."""
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(target, filter="data")
+        return
+    members = tar.getmembers()
+    for member in members:
+        path = PurePosixPath(member.name)
+        if path.is_absolute() or ".." in path.parts or member.isdev():
+            raise Fault(f"{member.name!r} leads out of its archive", "do not trust that source")
+    tar.extractall(target, members)
+
+
+def lift(folder: Path) -> None:
+    """When a folder holds one folder and nothing else, what is in that comes up."""
+    inside = list(folder.iterdir())
+    if len(inside) != 1 or not inside[0].is_dir() or inside[0].is_symlink():
+        return
+    outer = folder.with_name(f"{folder.name}.outer")
+    folder.rename(outer)
+    (outer / inside[0].name).rename(folder)
+    shutil.rmtree(outer)
+
+
+def patch(tree: Path, patches: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Apply patches (file, name, load_bearing) in order; what became of each."""
+    return [{**entry, "state": apply(tree, entry)} for entry in patches]
+
+
+def apply(tree: Path, entry: dict[str, Any]) -> str:
+    """Put one patch into the tree; a load-bearing one that cannot be raises Fault."""
+    name = entry["name"]
+    text = Path(entry["file"]).read_bytes().decode("utf-8", "surrogateescape")
+    diffs = list(parse(text, name))
+    if not diffs:
+        raise Fault(f"{name} changes no file", "make it with diff -u or git diff")
+    try:
+        changes, notes = apply_patch(diffs, lambda path: text_of(tree, path))
+    except Misfit as misfit:
+        return refuse(entry, misfit, is_applied(diffs, lambda path: text_of(tree, path)))
+    for note in notes:
+        print(f"note: {name}: {note}", flush=True)
+    write(tree, changes)
+    print(f"{name}: applied to {len(changes)} files", flush=True)
+    return "applied"
+
+
+def refuse(entry: dict[str, Any], misfit: Misfit, applied: bool) -> str:
+    fault = Fault(f"{entry['name']} does not apply: {misfit}", misfit.fix, misfit.shown)
+    if applied:
+        fix = "drop it from patches/registry.yaml"
+        fault = Fault(f"{entry['name']} is in this source already", fix)
+    if entry["load_bearing"]:
+        raise fault
+    print(f"note: {fault}; going on without it", flush=True)
+    return "already there" if applied else "does not apply"
+
+
+def inside(tree: Path, path: str) -> Path:
+    """A file of the tree; a patch that names one outside is refused."""
+    place = (tree / path).resolve()
+    if not place.is_relative_to(tree.resolve()):
+        raise Fault(f"a patch names {path}, which is outside the source", "correct that patch")
+    return place
+
+
+def text_of(tree: Path, path: str) -> str | None:
+    place = inside(tree, path)
+    return place.read_bytes().decode("utf-8", "surrogateescape") if place.is_file() else None
+
+
+def write(tree: Path, changes: Changes) -> None:
+    for path, text in changes.items():
+        place = inside(tree, path)
+        if text is None:
+            place.unlink()
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+def find_project(tree: Path, project: str, subdir: str) -> Path:
+    """The folder to build: the one whose pyproject.toml has that name, else `subdir`."""
+    if not project:
+        return inside(tree, subdir)
+    found = [path.parent for path in sorted(tree.rglob("pyproject.toml")) if named(path) == project]
+    if len(found) == 1:
+        return found[0]
+    where = ", ".join(str(path.relative_to(tree)) for path in found) or "nowhere"
+    raise Fault(
+        f"project {project} must be in one place of the source; it is in: {where}",
+        "correct build.project of the component, or its version",
+    )
+
+
+def named(path: Path) -> str:
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    except (ValueError, OSError):
+        return ""
+    return str(project.get("name", "")).replace("_", "-").lower()
