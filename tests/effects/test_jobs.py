@@ -280,6 +280,24 @@ def test_a_lock_from_before_a_reboot_is_taken_over(local: Shell, root: PurePosix
     assert log == f"firstlight: took over a stale lock of {holder}: the host was rebooted\nmine\n"
 
 
+def test_what_the_kernel_holds_a_job_to_is_recorded(local: Shell, root: PurePosixPath) -> None:
+    begin(local, root, Job("one", Script('cat "$FIRSTLIGHT_JOB/memory"'), memory_mib=4096))
+    log = to_the_end(local, root)[1]
+    if log.endswith("none\n"):
+        assert log.startswith("firstlight: no ceiling of 4096 MiB: nothing on this host holds")
+    else:
+        assert log == f"{4096 << 20}\n"
+
+
+def test_a_job_is_killed_before_its_supervisor(local: Shell, root: PurePosixPath) -> None:
+    text = "cat /proc/self/oom_score_adj; cat /proc/$PPID/oom_score_adj"
+    begin(local, root, Job("one", Script(text), memory_mib=64))
+    own = Path("/proc/self/oom_score_adj").read_text().strip()
+    assert to_the_end(local, root)[1].split()[-2:] == ["500", own]
+    begin(local, root, job(text, id_="two"))
+    assert to_the_end(local, root, "two")[1].split() == [own, own]
+
+
 BINARY = (
     'head -c 2000000 /dev/urandom >"$1"; for i in 1 2 3 4; do tail -c +$(((i-1)*500000+1)) "$1"'
 )

@@ -42,7 +42,7 @@ def open_as(gpu01: TestHost, ssh_home: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def programs(shell: Shell, root: PurePosixPath) -> PurePosixPath:
     """Send what a host needs to look after a job; returns the path of supervise.sh."""
-    sources = [REMOTE / name for name in ("supervise.sh", "processes.sh", "serve.sh")]
+    sources = [REMOTE / name for name in ("supervise.sh", "processes.sh", "serve.sh", "memory.py")]
     files = [
         ShipFile(one, root / "lib" / one.name, hashlib.sha256(one.read_bytes()).hexdigest())
         for one in sources
@@ -87,6 +87,71 @@ def test_a_job_is_held_together_by_what_the_host_has(
         # Only a cgroup knows of a process without our mark in a session of its own.
         assert fleet.run(gpu01, "pgrep -x sleep -u " + user, check=False).stdout == ""
         assert "firstlight-job" not in fleet.run(gpu01, "systemctl list-units").stdout
+
+
+HUNGRY = """
+grow='x = bytearray(400 << 20); x[::4096] = b"y" * len(x[::4096])'
+python3 -c "$grow"; echo "a compiler ended with $?"
+printf '%s\n' "$(<"$FIRSTLIGHT_JOB/memory")"
+python3 "$1" | cut -d' ' -f4
+exit 1
+"""
+
+
+@pytest.fixture
+def holds_memory(gpu01: TestHost) -> None:
+    """gpu01, whose systemd may hold units to a ceiling; a container's may not, by itself."""
+    if not Path("/sys/fs/cgroup/memory").exists():
+        if "memory" not in fleet.run(gpu01, "cat /sys/fs/cgroup/cgroup.controllers").stdout:
+            pytest.skip("gpu01 was given no memory controller")
+        return
+    # The kernel lets root of the host write to its own part of the tree; nspawn hides that.
+    fleet.run(gpu01, "mount -o remount,bind,rw /sys/fs/cgroup/memory && systemctl daemon-reexec")
+
+
+@pytest.mark.usefixtures("holds_memory")
+def test_systemd_and_the_kernel_hold_a_job_to_its_ceiling(
+    open_as: Open, gpu01_root: PurePosixPath
+) -> None:
+    shell = open_as("root")
+    supervise = programs(shell, gpu01_root)
+    script = Script(HUNGRY, (str(gpu01_root / "lib" / "memory.py"),))
+    jobs.start(shell, gpu01_root, supervise, Job("hungry", script, memory_mib=200))
+    log: list[bytes] = []
+    view = jobs.follow(shell, gpu01_root, "hungry", log.append, lambda _: None)
+    lines = b"".join(log).decode().splitlines()
+    assert (view.state, view.rc) == ("done", 1)
+    assert "a compiler ended with 137" in lines
+    assert lines[-3:] == [
+        f"{200 << 20}",
+        "200",
+        "firstlight: the job ran out of memory (ceiling 200 MiB; processes killed: 1)",
+    ]
+    # The next one counts from the beginning, and one without a ceiling has none.
+    jobs.start(shell, gpu01_root, supervise, Job("next", Script("exit 1"), memory_mib=200))
+    log.clear()
+    jobs.follow(shell, gpu01_root, "next", log.append, lambda _: None)
+    assert log == []
+    jobs.start(shell, gpu01_root, supervise, Job("free", Script(HUNGRY.replace("400", "40"))))
+    jobs.follow(shell, gpu01_root, "free", log.append, lambda _: None)
+    assert b"a compiler ended with 0\nnone\n" in b"".join(log)
+
+
+@pytest.mark.parametrize("user", ["bob", "nolin"])
+def test_a_ceiling_that_nobody_holds_is_told(
+    open_as: Open, gpu01_root: PurePosixPath, user: str
+) -> None:
+    """A user's systemd on cgroup v1 has no memory controller; without systemd there is no scope."""
+    shell = open_as(user)
+    supervise = programs(shell, gpu01_root)
+    jobs.start(shell, gpu01_root, supervise, Job("x", Script("sleep 1"), memory_mib=200))
+    log: list[bytes] = []
+    jobs.follow(shell, gpu01_root, "x", log.append, lambda _: None)
+    recorded = read(shell, gpu01_root / "jobs" / "x" / "memory")
+    if recorded == "none\n":
+        assert b"".join(log).startswith(b"firstlight: no ceiling of 200 MiB: nothing on this host")
+    else:
+        assert (recorded, log) == (f"{200 << 20}\n", [])
 
 
 def test_a_lock_names_its_holder_to_another_user(open_as: Open, gpu01_root: PurePosixPath) -> None:

@@ -179,8 +179,15 @@ def wait_booted(pid: int, log: Path, other_than: str = "") -> str:
 
 
 def boot_id(pid: int) -> str:
-    """The name of the host's present boot; empty while it is between two."""
+    """The name of the host's present boot; empty while it is between two.
+
+    Read from outside: what enters a host that shuts down is stopped with the rest of it, and a
+    stopped nsenter never collects its child, which the shutdown then waits for.
+    """
+    first = leader(pid)
+    if first is None:
+        return ""
     try:
-        return enter(pid, "cat /proc/sys/kernel/random/boot_id").stdout.strip()
-    except FleetError:
+        return Path(f"/proc/{first}/root/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
         return ""

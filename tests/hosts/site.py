@@ -128,16 +128,43 @@ def host_processes(folder: Path) -> tuple[Process, ...]:
 
 
 def cgroups(site: Site, name: str) -> list[Path]:
-    """The host's own control groups that exist, one in each hierarchy that systemd uses."""
-    return [path for path in cgroup_places(site, name) if path.exists()]
+    """The host's own control groups that exist, wherever in their trees whoever made them stood."""
+    leaf = _leaf(site, name)
+    return [found for _, root in _trees() for found in root.glob(f"**/{leaf}")]
 
 
 def cgroup_places(site: Site, name: str) -> list[Path]:
-    """Where the host's control groups belong: the v2 tree, and v1's tree of systemd."""
-    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    roots = [
-        Path(place)
-        for _, place, kind, options, *_ in mounts
-        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options.split(","))
+    """Where the host's control groups belong: the v2 tree, v1's trees of systemd and of memory.
+
+    Memory is counted below our own group, so that what bounds us bounds our hosts too.
+    """
+    return [
+        (root / _own_path("memory") if controller == "memory" else root) / _leaf(site, name)
+        for controller, root in _trees()
     ]
-    return [root / f"firstlight-tests-{site.number}-{name}" for root in roots]
+
+
+def _leaf(site: Site, name: str) -> str:
+    return f"firstlight-tests-{site.number}-{name}"
+
+
+def _trees() -> list[tuple[str, Path]]:
+    """The trees of control groups that hosts get a place in: what they are for, where they are."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    found = [(options.split(","), kind, Path(place)) for _, place, kind, options, *_ in mounts]
+    v2 = [("", place) for _, kind, place in found if kind == "cgroup2"]
+    v1 = [
+        (controller, place)
+        for options, kind, place in found
+        for controller in ("name=systemd", "memory")
+        if kind == "cgroup" and controller in options
+    ]
+    return v2 + v1
+
+
+def _own_path(controller: str) -> str:
+    """This process's group in the v1 tree of a controller, from the tree's root on."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    groups = (line.split(":", 2) for line in lines)
+    path = next((path for _, names, path in groups if controller in names.split(",")), "/")
+    return path.lstrip("/")
