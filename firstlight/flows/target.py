@@ -64,7 +64,7 @@ def choose(
 ) -> Goal:
     """Decide what to deploy and how; raises ConfigError or HostError for what cannot be."""
     profile, facts = document.value, ask_facts(shell, seen.root)
-    _require_fit(profile, facts, shell.host.name)
+    _require_fit(profile, facts, shell.host)
     choice = _launcher(profile, facts, shell.host.name)
     target = describe(root, shell, document, release, seen, facts)
     running = server.state(shell, target.service).condition in ("starting", "running")
@@ -188,12 +188,13 @@ def _launcher(profile: Profile, facts: Facts, host: str) -> launch.Choice:
     )
 
 
-def _require_fit(profile: Profile, facts: Facts, host: str) -> None:
-    found = misfits(profile.match, facts.gpus)
+def _require_fit(profile: Profile, facts: Facts, host: Host) -> None:
+    names = (facts.system.dgx, facts.cpu.model, host.labels.get("hw"))
+    found = misfits(profile.match, facts.gpus, filter(None, names))
     if found:
         raise HostError(
             f"profile {profile.name} is not for this host: {'; '.join(found)}",
-            where=host,
+            where=host.name,
             remedy="name another host, or change `match` in the profile",
         )
 

@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from firstlight.hosts.gpus import Gpu
 from firstlight.serve.profile import Match
 
 
-def misfits(match: Match, gpus: Iterable[Gpu]) -> tuple[str, ...]:
-    """Everything that the profile asks for and the host lacks, in words."""
-    return tuple(_misfits(match, tuple(gpus)))
+def misfits(match: Match, gpus: Iterable[Gpu], machine: Iterable[str] = ()) -> tuple[str, ...]:
+    """Everything that the profile asks for and the host lacks, in words.
+
+    `machine` are the names of the host as a whole, such as `DGX Spark 7.5.0`.
+    """
+    return tuple(_misfits(match, tuple(gpus), tuple(machine)))
 
 
-def _misfits(match: Match, gpus: tuple[Gpu, ...]) -> Iterator[str]:
+def _misfits(match: Match, gpus: tuple[Gpu, ...], machine: tuple[str, ...]) -> Iterator[str]:
+    if match.nodes > 1:
+        yield f"it is for {match.nodes} nodes, and a deploy starts a server on one"
     fit = gpus
-    if match.sm is not None:
-        fit = tuple(gpu for gpu in gpus if _sm(gpu) == match.sm)
+    hw = match.hw or "cpu"
+    if hw.casefold() != "cpu" and not any(_is(hw, name) for name in machine):
+        fit = tuple(gpu for gpu in gpus if _is(hw, gpu.name or ""))
         if not fit:
-            yield f"it needs GPUs of SM{match.sm}; found: {_seen(gpus)}"
+            yield f"it is made for {hw}; found: {_names(gpus, machine)}"
+            return
+    if match.sm is not None:
+        named, fit = fit, tuple(gpu for gpu in fit if _sm(gpu) == match.sm)
+        if not fit:
+            yield f"it needs GPUs of SM{match.sm}; found: {_seen(named)}"
             return
     if match.gpus is not None and len(fit) < match.gpus:
         kind = f" of SM{match.sm}" if match.sm is not None else ""
         yield f"it needs {match.gpus} GPUs{kind}; found {len(fit)}"
+
+
+def _is(hw: str, name: str) -> bool:
+    """True when every word and number of `hw` stands in the name: `rtx5090`, but no A10 in A100."""
+    return _parts(hw) <= _parts(name)
+
+
+def _parts(text: str) -> set[str]:
+    return set(re.findall(r"[^\W\d_]+|\d+", text.casefold()))
+
+
+def _names(gpus: tuple[Gpu, ...], machine: tuple[str, ...]) -> str:
+    found = sorted({gpu.name for gpu in gpus if gpu.name})
+    return ", ".join([*found, *machine]) or "nothing of that kind"
 
 
 def _seen(gpus: tuple[Gpu, ...]) -> str:

@@ -130,7 +130,8 @@ ModelSource = Annotated[GgufModel | PathModel | HubModel, Field(discriminator="k
 class Match(Model):
     """Where the profile is meant to run; what is left out is not asked for.
 
-    `sm` is the compute capability without its dot (120), `gpus` counts one host's cards.
+    `hw` is in the name of the cards or of the host, or `cpu`; `sm` is the compute capability
+    without its dot (120); `gpus` counts one host's cards; `quant` is a word for people.
     """
 
     hw: str | None = None
