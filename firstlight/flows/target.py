@@ -66,6 +66,7 @@ def choose(
     profile, facts = document.value, ask_facts(shell, seen.root)
     _require_fit(profile, facts, shell.host)
     choice = _launcher(profile, facts, shell.host.name)
+    _tell_ceiling(profile, facts, choice.launcher, console)
     target = describe(root, shell, document, release, seen, facts)
     running = server.state(shell, target.service).condition in ("starting", "running")
     old = _to_replace(shell, seen, profile.name, target.manifest.id)
@@ -165,6 +166,7 @@ def _manifest(
         sudo=sudo and launcher == "systemd-system",
         restart=service.restart,
         stop_s=service.stop_timeout_s,
+        memory=service.memory_bytes or 0,
         bind=service.bind,
         port=service.port,
         firstlight=__version__,
@@ -197,6 +199,13 @@ def _require_fit(profile: Profile, facts: Facts, host: Host) -> None:
             where=host.name,
             remedy="name another host, or change `match` in the profile",
         )
+
+
+def _tell_ceiling(profile: Profile, facts: Facts, launcher: Launcher, console: Console) -> None:
+    """The kernel lets an account limit memory by cgroups of the second kind only."""
+    cannot = launcher == "systemd-user" and facts.memory.cgroup_version != 2
+    if profile.service.memory and cannot:
+        console.say("# service.memory will not hold: an account's systemd has no ceiling there")
 
 
 def _to_replace(shell: Shell, seen: Survey, profile: str, new: str) -> launch.Deployment | None:

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Runs on a host: a model server where systemd does not look after it.
 #
-#   serve.sh start FOLDER RESTART STOP_S PAUSE_S LOG_BYTES    prints started | running
+#   serve.sh start FOLDER RESTART STOP_S PAUSE_S LOG_BYTES MEMORY   prints started | running
 #   serve.sh stop FOLDER STOP_S
-#   serve.sh state FOLDER                                     prints Name=value lines
-#   serve.sh run|pump ...                                     the supervisor and its log writer
+#   serve.sh state FOLDER                                           prints Name=value lines
+#   serve.sh run|pump ...                                           supervisor and log writer
 #
 # FOLDER is a deployment: launch.sh becomes the server. RESTART is no or on-failure: after a crash
 # it starts again in PAUSE_S seconds, then twice that, and so on; at most 5 times in 10 minutes.
+# A server that holds more than MEMORY bytes is killed, which counts as a crash; 0 is no ceiling.
 # The files beside launch.sh:
 #   log, log.1     what the server says; past LOG_BYTES the log becomes log.1 and a new one begins
 #   begin          "file:byte" of the log where the last start began
@@ -18,10 +19,12 @@
 source "${0%/*}/processes.sh"
 
 MOST_RESTARTS=5 WINDOW_S=600
+LOOK_S=2 # between two looks at the server's memory
 NO_USE=78 # EX_CONFIG, from launch.sh: the next start would fail as this one did
 
 start() {
-  local folder mask try
+  # `detach` takes it for the ceiling of the scope, in MiB.
+  local folder mask try memory=$(($6 >> 20))
   folder=$(cd -P -- "$1" && pwd) || exit 1
   mask=$(umask)
   umask 077
@@ -79,8 +82,8 @@ state() {
 
 # The supervisor. HUP is ignored, also by the server, as with nohup.
 run() {
-  local folder=$1 mask=$2 restart=$3 stop_s=$4 pause=$5 log_bytes=$6
-  local rc=143 how=ended ending='' crashes=() writer parent session ticks
+  local folder=$1 mask=$2 restart=$3 stop_s=$4 pause=$5 log_bytes=$6 memory=$7
+  local rc=143 how=ended ending='' crashes=() writer parent session ticks group
   cd -- "$folder" || exit 1
   # In a session of its own, the log writer is none of those that end with the server.
   exec > >(exec setsid bash "$0" pump "$folder" "$log_bytes") 2>&1
@@ -88,6 +91,7 @@ run() {
   trap '' HUP
   trap 'ending=yes' TERM INT
   record_backend
+  find_memory_group
   stamp "$writer"
   while serve && try_again; do :; done
   [[ -z $ending ]] || how=stopped
@@ -100,7 +104,8 @@ run() {
 # Runs the server to its end; nothing of it is left then. Job control gives it the signal
 # dispositions of a foreground program.
 serve() {
-  local child give_up
+  local child give_up kills
+  kills=$(memory_kills)
   set -m
   (
     umask "$mask"
@@ -110,6 +115,7 @@ serve() {
   child=$!
   set +m
   look_at "$child" && printf '%s %s %s\n' "$child" "$ticks" "$BOOT" | put server
+  ((memory == 0)) || [[ $(memory_ceiling) != none ]] || watch_memory "$child"
   [[ -n $ending ]] || wait "$child"
   rc=$?
   if [[ -n $ending ]]; then
@@ -124,7 +130,57 @@ serve() {
     wait "$child"
     rc=$?
   fi
+  kills=$(($(memory_kills) - kills))
+  ((kills == 0)) || ! is_our_group || too_much "its processes killed: $kills"
   end_tree "$folder" 0 || note "some processes of the server could not be ended"
+}
+
+too_much() { note "the server was above its ceiling of $((memory >> 20)) MiB (service.memory); $*"; }
+
+# For hosts where the kernel holds no ceiling for us. Looks at the server's memory until it is gone,
+# or is to stop, or holds too much and is killed. RLIMIT_AS would be no ceiling: CUDA reserves far
+# more addresses than it ever uses.
+watch_memory() {
+  local family held
+  grep -qs ^Pss_Anon: /proc/self/smaps_rollup ||
+    { note "this kernel does not tell what a process holds: no memory ceiling" && return; }
+  while [[ -z $ending ]] && look_at "$1"; do
+    find_family "$1"
+    # Quick to read, but pages that processes share are in it once for each.
+    sum_kib Rss status
+    ((held <= memory >> 10)) || sum_kib Pss_ smaps_rollup
+    if ((held > memory >> 10)); then
+      too_much "it held $((held >> 10)) MiB and is killed"
+      kill -KILL "${family[@]}" 2>/dev/null
+      return
+    fi
+    sleep "$LOOK_S" &
+    wait $!
+    kill $! 2>/dev/null
+  done
+}
+
+# Puts process $1 and what descends from it into `family`. Cheaper than find_members, which looks
+# at every process of the host.
+find_family() {
+  local young=("$1") paths
+  family=()
+  while ((${#young[@]})); do
+    family+=("${young[@]}")
+    paths=("${young[@]/#//proc/}")
+    # shellcheck disable=SC2068 # the star is one for the shell: every thread has children
+    read -rd '' -a young < <(cat -- ${paths[@]/%//task/*/children} 2>/dev/null)
+  done
+}
+
+# Puts into `held` the KiB of the family's own and shared memory, by file $2 of each. Mapped files
+# do not count: the kernel may drop their pages when it likes.
+sum_kib() {
+  local paths=("${family[@]/#//proc/}") kib
+  held=0
+  while read -r _ kib _; do ((held += kib)); done < <(
+    grep -hsE "^$1(Anon|Shmem):" "${paths[@]/%//$2}"
+  )
 }
 
 # True when the server should start again, after a pause.

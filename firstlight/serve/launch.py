@@ -38,6 +38,21 @@ stat -c '%i.%W:%s' -- "$log" >"$home/begin" 2>/dev/null
 for _ in $(seq 50); do [ -e "$XDG_RUNTIME_DIR/systemd/private" ] && break; sleep 0.1; done
 """
 
+# A user's systemd makes a /tmp of its own only where the host lets the account have name spaces,
+# and where it cannot it goes on without a word. So it is tried, with the very folder to be served.
+_PRIVATE_TMP = """\
+own_tmp=$units/$unit.d/own-tmp.conf
+private=(-p PrivateUsers=yes -p PrivateTmp=yes)
+if seen=$(timeout 20 systemd-run --user --quiet --wait --collect --pipe "${private[@]}" \
+  stat -Lc %d:%i /tmp "$home" 2>/dev/null) &&
+  [ "${seen%%$'\\n'*}" != "$(stat -Lc %d:%i /tmp)" ]; then
+  mkdir -p -- "$units/$unit.d" || return
+  printf '[Service]\\nPrivateUsers=yes\\nPrivateTmp=yes\\n' >"$own_tmp" || return
+else
+  rm -f -- "$own_tmp"
+fi
+"""
+
 _START_UNIT = """\
 [ -f "$home/unit" ] || { echo "no unit file in $home" >&2; return 1; }
 if cmp -s -- "$home/unit" "$units/$unit" && ctl is-active --quiet "$unit"; then
@@ -60,7 +75,7 @@ ctl stop "$unit" || ! ctl is-active --quiet "$unit"
 # The programs are copied: what stops this server must be what started it.
 _START_PROCESS = """\
 cp -f -- "$lib/serve.sh" "$lib/processes.sh" "$home/" || return
-bash "$home/serve.sh" start "$home" "$restart" "$stop_s" "$pause_s" "$log_bytes"
+bash "$home/serve.sh" start "$home" "$restart" "$stop_s" "$pause_s" "$log_bytes" "$memory"
 """
 
 _STOP_PROCESS = """\
@@ -70,7 +85,7 @@ bash "$home/serve.sh" stop "$home" "$stop_s"
 
 _START: Mapping[Launcher, str] = {
     "systemd-system": CTL["systemd-system"] + _START_UNIT % "",
-    "systemd-user": CTL["systemd-user"] + _START_UNIT % _BEGIN,
+    "systemd-user": CTL["systemd-user"] + _START_UNIT % (_BEGIN + _PRIVATE_TMP),
     "process": _START_PROCESS,
 }
 
@@ -94,6 +109,7 @@ class Deployment:
 
     `lib` is the folder of serve.sh and processes.sh on the host. `sudo` says that we are not
     root there; it matters to a system unit alone. `stop_s` lies between SIGTERM and SIGKILL.
+    `memory` is the ceiling in bytes, 0 for none; a unit has its own in its file.
     """
 
     profile: str
@@ -103,6 +119,7 @@ class Deployment:
     restart: Literal["no", "on-failure"] = "on-failure"
     stop_s: int = 60
     sudo: bool = False
+    memory: int = 0
 
     @property
     def unit(self) -> str:
@@ -182,11 +199,11 @@ def stop(deployment: Deployment) -> Script:
 def deployment_script(
     deployment: Deployment, text: str, *more: str, may_need_root: bool = False
 ) -> Script:
-    """A script that knows a deployment's fields as variables; `more` arrives as $8, $9, ..."""
-    head = "home=$1 unit=$2 lib=$3 restart=$4 stop_s=$5 pause_s=$6 log_bytes=$7\n"
+    """A script that knows a deployment's fields as variables; `more` arrives as $9, ${10}, ..."""
+    head = "home=$1 unit=$2 lib=$3 restart=$4 stop_s=$5 pause_s=$6 log_bytes=$7 memory=$8\n"
     values = (
         *(deployment.home, deployment.unit, deployment.lib, deployment.restart),
-        *(deployment.stop_s, FIRST_PAUSE_S, LOG_BYTES),
+        *(deployment.stop_s, FIRST_PAUSE_S, LOG_BYTES, deployment.memory),
     )
     root = may_need_root and deployment.launcher == "systemd-system" and deployment.sudo
     return Script(head + text, (*map(str, values), *more), sudo=root)

@@ -26,7 +26,10 @@ FLAVOURS: Mapping[Launcher, Flavour] = {
 
 
 class Manifest(Model):
-    """manifest.json of a deployment. `id` names its folder; `sudo`: stopping it takes root."""
+    """manifest.json of a deployment. `id` names its folder; `sudo`: stopping it takes root.
+
+    `memory` is the ceiling in bytes, 0 for none.
+    """
 
     schema_: Literal[1] = Field(alias="schema", default=1)
     profile: str
@@ -38,6 +41,7 @@ class Manifest(Model):
     sudo: bool
     restart: Literal["no", "on-failure"]
     stop_s: int
+    memory: int = 0
     bind: str
     port: int
     firstlight: str
@@ -83,6 +87,7 @@ def service_of(
         restart=manifest.restart,
         stop_s=manifest.stop_s,
         sudo=manifest.sudo,
+        memory=manifest.memory,
     )
 
 

@@ -39,7 +39,7 @@ _STATE: Mapping[Launcher, str] = {
 # A file is known by inode and time of birth. A log that was opened and is not the one read before
 # has taken its place: the rest of that one, now log.1, comes first. Between the two there is none.
 _FILE_LOG = """\
-offset=$8 most=$9
+offset=$9 most=${10}
 key() { stat -L -c %i.%W -- "$1" 2>/dev/null; }
 size_of() { stat -L -c %s -- "$1"; }
 [ -n "$offset" ] || offset=$(cat -- "$home/begin" 2>/dev/null)
@@ -65,7 +65,7 @@ tail -c "+$((at + 1))" <&8 | head -c "$count"
 # said is not missed. systemd forgets the last start of a unit that was stopped; the journal does
 # not. A dead server's last lines may be on their way into the journal still.
 _JOURNAL_LOG = """\
-offset=$8 most=$9
+offset=$9 most=${10}
 case $shown in *ActiveState=failed*|*ActiveState=inactive*) journalctl --sync 2>/dev/null ;; esac
 read_on() { journalctl --quiet --no-pager -o export "$@"; }
 printf '@log journal %s\\n' "${offset:--}"

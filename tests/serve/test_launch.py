@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -27,7 +28,10 @@ REMOTE = Path(__file__).parents[2] / "firstlight" / "remote"
 # Stands for a model server: it answers, has a child in a session of its own, and can be told to
 # crash, to hang at SIGTERM, or to talk.
 SERVER = """
-import http.server, os, signal, subprocess, sys
+import http.server, mmap, os, signal, subprocess, sys, time
+kept, shared = [], []
+def hold(mib):
+    if os.fork() == 0: kept.append(b"x" * (mib << 20)); time.sleep(1000)
 child = subprocess.Popen(["setsid", "sleep", "1000"])
 print(f"child {child.pid}", flush=True)
 class Answer(http.server.BaseHTTPRequestHandler):
@@ -36,6 +40,13 @@ class Answer(http.server.BaseHTTPRequestHandler):
         if self.path == "/deaf": signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.path.startswith("/say/"):
             for n in range(int(self.path[5:])): print(f"line {n} " + "x" * 80, flush=True)
+        if self.path.startswith("/keep/"): kept.append(b"x" * (int(self.path[6:]) << 20))
+        if self.path.startswith("/hold/"): hold(int(self.path[6:]))
+        if self.path.startswith("/share/"):
+            shared.append(mmap.mmap(-1, int(self.path[7:]) << 20))
+            for _ in range(3):
+                if os.fork() == 0: sum(shared[0][::4096]); time.sleep(1000)
+            shared[0][::4096] = bytes(len(shared[0]) >> 12)
         self.send_response(200); self.end_headers(); self.wfile.write(b"ok")
     def log_message(self, *_): pass
 def bye(*_):
@@ -161,6 +172,52 @@ def test_a_crash_is_followed_by_a_new_start(bench: Callable[..., Bench]) -> None
     assert "ended with status 9; starting it again in 1 s" in one.read().data.decode()
     one.stop()
     assert one.state().condition == "stopped"
+
+
+def test_a_server_above_its_memory_ceiling_is_killed(bench: Callable[..., Bench]) -> None:
+    one = bench(restart="no", memory=256 << 20)
+    one.start()
+    child = int(one.says("child"))
+    one.get("/hold/100")
+    one.get("/share/100")
+    # Each of four processes shows the shared 100 MiB as its own; they are there once.
+    time.sleep(5)
+    assert one.state().condition == "running", one.read().data
+    one.get("/hold/100")
+    wait_for(lambda: one.state().over)
+    assert (one.state().condition, one.state().rc) == ("failed", 137)
+    assert not is_running(child)
+    said = one.read().data.decode()
+    assert "the server was above its ceiling of 256 MiB (service.memory); " in said
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A cgroup with a ceiling of 256 MiB, as systemd makes them for scopes of ours."""
+    made = Path("/sys/fs/cgroup/memory") / f"firstlight-{os.getpid()}.scope"
+    try:
+        made.mkdir()
+        (made / "memory.limit_in_bytes").write_text(str(256 << 20))
+    except OSError as error:
+        pytest.skip(f"no cgroup v1 of memory may be made here: {error}")
+    yield made
+    wait_for(lambda: not (made / "tasks").read_text())
+    made.rmdir()
+
+
+def test_what_the_kernel_kills_at_the_ceiling_is_told(
+    bench: Callable[..., Bench], group: Path
+) -> None:
+    one = bench(restart="no", memory=256 << 20)
+    source = f"echo $$ >{group}/tasks\n{launch.start(one.deployment).source()}"
+    subprocess.run(["bash", "-s"], input=source.encode(), check=True)
+    with pytest.raises((urllib.error.URLError, ConnectionError)):
+        one.get("/keep/300")
+    wait_for(lambda: one.state().over)
+    assert one.state().rc == 137
+    said = one.read().data.decode()
+    assert "the server was above its ceiling of 256 MiB (service.memory); its processes" in said
+    one.stop()
 
 
 def test_without_restart_a_crash_is_the_end(bench: Callable[..., Bench]) -> None:

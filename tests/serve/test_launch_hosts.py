@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -25,8 +26,9 @@ REMOTE = Path(__file__).parents[2] / "firstlight" / "remote"
 
 SERVER = """
 import signal, subprocess, sys, time
-child = subprocess.Popen(["setsid", "sleep", "1000"])
+child, kept = subprocess.Popen(["setsid", "sleep", "1000"]), []
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("bye", flush=True)))
+signal.signal(signal.SIGUSR2, lambda *_: kept.append(b"x" * (300 << 20)))
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(print("crash\\x01\\xff", flush=True) or 9))
 print("child", child.pid, flush=True)
 for n in range(2000):
@@ -165,6 +167,20 @@ def crash_and_read(host: TestHost, one: Bench) -> None:
     assert (again.restarts, again.pid != state.pid) == (1, True)
 
 
+def test_without_a_kernel_that_holds_it_the_supervisor_holds_the_ceiling_of_memory(
+    gpu01: TestHost, open_as: Callable[[str], Shell], gpu01_root: PurePosixPath
+) -> None:
+    one = Bench(open_as("nolin"), gpu01_root / "fake" / "1", "process")
+    one.deployment = replace(one.deployment, memory=256 << 20, restart="no")
+    assert one.run(launch.start(one.deployment)).endswith("started")
+    _, offset = one.read_until("ready")
+    fleet.run(gpu01, f"kill -USR2 {one.wait('running').pid}")
+    assert one.wait("failed").rc == 137
+    said, _ = one.read_until("(service.memory); ", offset)
+    assert "the server was above its ceiling of 256 MiB (service.memory); it held " in said
+    one.run(launch.stop(one.deployment))
+
+
 def test_a_system_unit_comes_back_after_a_reboot_and_a_new_one_takes_its_place(
     gpu01: TestHost, open_as: Callable[[str], Shell], gpu01_root: PurePosixPath
 ) -> None:
@@ -190,6 +206,24 @@ def test_linger_is_given_once_by_root(
     assert one.run(launch.start(one.deployment)).endswith("started")
     one.read_until("ready")
     one.run(launch.stop(one.deployment))
+
+
+def test_a_user_s_unit_has_a_tmp_of_its_own_unless_it_lives_in_tmp(
+    gpu01: TestHost, open_as: Callable[[str], Shell], gpu01_root: PurePosixPath
+) -> None:
+    shell = open_as("bob")
+    home = PurePosixPath(fleet.run(gpu01, "mktemp -d /tmp/test.XXXXXX").stdout.strip())
+    fleet.run(gpu01, f"chmod 1777 {home}")
+    try:
+        for root, is_own in ((gpu01_root, True), (home, False), (gpu01_root, True)):
+            one = Bench(shell, root / "fake" / "1", "systemd-user")
+            assert one.run(launch.start(one.deployment)).endswith("started")
+            one.read_until("ready")
+            seen = fleet.run(gpu01, f"stat -Lc %i /tmp /proc/{one.state().pid}/root/tmp").stdout
+            assert (len(set(seen.split())) == 2) is is_own
+            one.run(launch.stop(one.deployment))
+    finally:
+        fleet.run(gpu01, f"rm -rf {home}")
 
 
 def test_a_unit_that_systemd_refuses_is_said_so(
