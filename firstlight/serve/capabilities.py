@@ -122,11 +122,6 @@ def engine_lines(
     return tuple(lines)
 
 
-def engine_argv(profile: Profile, capabilities: Capabilities | None = None) -> tuple[str, ...]:
-    """The words of `engine_lines`, one after the other."""
-    return tuple(word for line in engine_lines(profile, capabilities) for word in line)
-
-
 def _lines(key: str, value: JsonValue, capabilities: Capabilities | None) -> list[tuple[str, ...]]:
     option = f"--{key.replace('_', '-')}"
     flag = Flag()

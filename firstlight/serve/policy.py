@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from firstlight.core.errors import ConfigError, Fault
-from firstlight.core.schema import Document, Place, load
+from firstlight.core.errors import Fault
+from firstlight.core.schema import Document, Place
 from firstlight.serve.profile import ENGINE_SECRETS, ENV_NAME, Profile, file_stem
 
 _SECRET_NAME = re.compile(r"(?:^|_)(?:api_?key|token|secret|password|passwd)\Z", re.IGNORECASE)
@@ -30,15 +30,6 @@ _ELSEWHERE: Mapping[str, str] = {
 _ENGINE_SECRET_KEYS: Mapping[str, str] = {
     flag.replace("-", "_"): name for name, flag in ENGINE_SECRETS.items()
 }
-
-
-def load_profile(text: str, file: str) -> Document[Profile]:
-    """Read a profile; raises ConfigError with every fault that needs no engine to be seen."""
-    document = load(text, file, Profile)
-    faults = check_profile(document)
-    if faults:
-        raise ConfigError(faults)
-    return document
 
 
 def check_profile(document: Document[Profile]) -> list[Fault]:

@@ -91,11 +91,6 @@ def request_for(question: Question, model: str) -> dict[str, object]:
     }
 
 
-def requests_for(questions: Iterable[Question], model: str) -> tuple[dict[str, object], ...]:
-    """One request body for each question, in order."""
-    return tuple(request_for(question, model) for question in questions)
-
-
 def answer_from(status: int, body: object, error: str = "") -> Answer:
     """An answer out of a parsed HTTP body, whatever its shape; never raises."""
     choice = _first(_get(body, "choices"))

@@ -3,9 +3,10 @@
 from pathlib import Path, PurePosixPath
 
 from firstlight.core.errors import ConfigError
+from firstlight.core.schema import Document, load
 from firstlight.serve.arguments import check_args
 from firstlight.serve.capabilities import Capabilities, Flag
-from firstlight.serve.policy import load_profile
+from firstlight.serve.policy import check_profile
 from firstlight.serve.profile import Profile
 from firstlight.serve.render import Deployment, Flavour
 
@@ -50,10 +51,18 @@ ENGINE = Capabilities(
 )
 
 
+def sound(text: str, file: str) -> Document[Profile]:
+    """A profile that has no fault of its own; raises ConfigError with all of them."""
+    document = load(text, file, Profile)
+    if faults := check_profile(document):
+        raise ConfigError(faults)
+    return document
+
+
 def told(text: str) -> list[str]:
     """Every fault of a profile file, as a person sees them."""
     try:
-        load_profile(text, FILE)
+        sound(text, FILE)
     except ConfigError as error:
         return str(error).splitlines()
     return []
@@ -61,12 +70,12 @@ def told(text: str) -> list[str]:
 
 def checked(text: str, capabilities: Capabilities = ENGINE) -> list[str]:
     """Every fault of a profile file against an engine, as a person sees them."""
-    faults = check_args(load_profile(text, FILE), capabilities)
+    faults = check_args(sound(text, FILE), capabilities)
     return [str(fault) for fault in sorted(faults)]
 
 
 def profile(rest: str = "args: {kv_cache_dtype: bf16}\n") -> Profile:
-    return load_profile(HEAD + rest, FILE).value
+    return sound(HEAD + rest, FILE).value
 
 
 def deployment(

@@ -11,10 +11,9 @@ import pytest
 from firstlight.core.errors import HostError
 from firstlight.core.schema import load
 from firstlight.serve.arguments import check_args
-from firstlight.serve.capabilities import Capabilities, engine_argv, engine_lines, read_capabilities
-from firstlight.serve.policy import load_profile
+from firstlight.serve.capabilities import Capabilities, engine_lines, read_capabilities
 from firstlight.serve.profile import Profile
-from tests.serve.profiles import ENGINE, FILE, HEAD, ROOT, checked, profile
+from tests.serve.profiles import ENGINE, FILE, HEAD, ROOT, checked, profile, sound
 
 GOOD = """\
   tp_size: 8
@@ -149,8 +148,8 @@ def test_arguments_become_words_in_the_order_of_the_file() -> None:
 
 def test_a_list_for_a_json_flag_is_json() -> None:
     read = profile("args: {kv_cache_dtype: bf16, override: [1, {a: é}]}\n")
-    assert engine_argv(read, ENGINE)[2:] == ("--override", '[1, {"a": "é"}]')
-    assert engine_argv(read)[2:] == ("--override", "1", '{"a": "é"}')
+    assert engine_lines(read, ENGINE)[1:] == (("--override", '[1, {"a": "é"}]'),)
+    assert engine_lines(read)[1:] == (("--override", "1", '{"a": "é"}'),)
 
 
 def test_a_damaged_list_of_flags_is_the_release_s_fault() -> None:
@@ -165,7 +164,7 @@ def test_the_real_engine_takes_our_profile(shared: Path) -> None:
     engine = read_capabilities(table, "table")
     path = ROOT / "recipes/profiles/smollm2-cpu.yaml"
 
-    assert check_args(load_profile(path.read_text(), path.name), engine) == []
+    assert check_args(sound(path.read_text(), path.name), engine) == []
 
 
 @pytest.mark.parametrize("version", ["0.5.9", "0.5.16", "0.5.23"])

@@ -18,7 +18,7 @@ from firstlight.serve.smoke import (
     judge,
     overall,
     questions_of,
-    requests_for,
+    request_for,
 )
 
 PARIS = Question("What is the capital of France?", ("Paris",))
@@ -37,7 +37,7 @@ def body(text: str | None, finish: str = "stop", **more: Any) -> dict[str, Any]:
 
 
 def test_a_request_is_greedy_seeded_and_names_the_model() -> None:
-    (request,) = requests_for([PARIS], "smol")
+    request = request_for(PARIS, "smol")
     assert request == {
         "model": "smol",
         "messages": [{"role": "user", "content": "What is the capital of France?"}],
