@@ -19,6 +19,7 @@ from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.flows import recipes, target
 from firstlight.flows.failures import faults, table
+from firstlight.hosts.inventory import InventoryFile, merge
 from firstlight.serve.manifest import FLAVOURS
 from firstlight.serve.policy import check_profile
 from firstlight.serve.profile import Profile
@@ -26,6 +27,19 @@ from firstlight.serve.render import Deployment, render_launch, render_unit
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
+
+_INVENTORY = "inventory"
+_NAMED = (Component, Stack, LockFile)
+# Where YAML files are read, by which endings.
+_ENDINGS = {
+    _INVENTORY: ".yaml",
+    "patches": ".yaml",
+    "recipes": ".yaml",
+    recipes.COMPONENTS: ".yaml",
+    recipes.STACKS: ".yaml",
+    recipes.PROFILES: ".yaml",
+    recipes.LOCKS: recipes.LOCK_SUFFIX,
+}
 
 
 class _Findings:
@@ -54,14 +68,16 @@ class _Findings:
             if document is not None:
                 found[name] = document
                 # A profile says so itself, with the rest of its faults.
-                self.faults += () if model is Profile else recipes.misnamed(document, name)
+                self.faults += recipes.misnamed(document, name) if model in _NAMED else ()
         return found
 
 
 def run(root: Path, _console: Console) -> Report:
     """Say what is wrong in which file, or that all is well; exit code 2 for faults."""
     findings = _Findings()
-    findings.tried(lambda: catalog.inventory(root))
+    findings.faults += _unread(root)
+    inventories = findings.folder(root, _INVENTORY, InventoryFile)
+    findings.faults += _inventory_faults(root, inventories)
     components = findings.folder(root, recipes.COMPONENTS, Component)
     stacks = findings.folder(root, recipes.STACKS, Stack)
     profiles = findings.folder(root, recipes.PROFILES, Profile)
@@ -76,6 +92,32 @@ def run(root: Path, _console: Console) -> Report:
     if templates is not None:
         findings.faults += _template_faults(templates, profiles)
     return _report(findings)
+
+
+def _unread(root: Path) -> Iterable[Fault]:
+    """What no verb would read, and nobody would be told of."""
+    for folder, ending in _ENDINGS.items():
+        for path in sorted((root / folder).glob("*.[yY]*[mM][lL]")):
+            if path.is_file() and not path.name.endswith(ending):
+                stem = path.stem.removesuffix(".lock") if folder == recipes.LOCKS else path.stem
+                message = f"no verb reads a file called so; rename it to {stem}{ending}"
+                yield Fault(catalog.shown(path, root), 1, 1, message)
+
+
+def _inventory_faults(root: Path, files: dict[str, Document[InventoryFile]]) -> Iterable[Fault]:
+    # What one file says may stand in another: only all of them can be held together.
+    if len(files) == len(catalog.names(root, _INVENTORY)):
+        try:
+            merge(files.values())
+        except ConfigError as error:
+            yield from error.faults
+    known = catalog.names(root, recipes.PROFILES)
+    for file in files.values():
+        hosts = enumerate(file.value.hosts)
+        asked = [(("hosts", index, "profile"), host.profile) for index, host in hosts]
+        for place, name in [(("defaults", "profile"), file.value.defaults.profile), *asked]:
+            if name is not None and name not in known:
+                yield file.fault(place, f"no profile {name!r}{nearest(name, known)}")
 
 
 def _recipe_faults(
