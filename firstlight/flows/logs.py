@@ -66,4 +66,5 @@ def _follow(shell: Shell, service: launch.Deployment, offset: str, console: Cons
             console.say(f"the server is {piece.state.condition}: {piece.state.detail or 'stopped'}")
             return
         if not piece.data:
+            console.plain("")
             time.sleep(_PAUSE_S)
