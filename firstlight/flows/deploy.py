@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from firstlight.core.command import Script
 from firstlight.core.errors import Detached, HostError
 from firstlight.core.plan import Plan, Ship, Step, WriteFile, preview
 from firstlight.core.report import Report
@@ -30,8 +32,9 @@ from firstlight.serve.deploy import (
 from firstlight.serve.manifest import Manifest, smoke_digest
 from firstlight.serve.profile import Profile
 from firstlight.serve.readiness import Limits
-from firstlight.serve.render import take_secrets
+from firstlight.serve.render import missing_secrets, take_secrets
 from firstlight.serve.serverlog import ServerLog
+from firstlight.serve.smoke import Outcome
 
 
 def run(
@@ -67,9 +70,11 @@ def deploy(
         text = f"{name}: {done}\n\n{closing(shell.host, there.model_dump(), proof)}"
         return Report(preview(plan) if dry_run else text, _data(there, proof, changed=False))
     goal = target.choose(root, console, shell, inventory, document, release, seen, dry_run)
-    plan = _plan(root, profile, goal, name)
     if dry_run:
+        plan = _plan(root, goal, name, _stand_ins(profile, console))
         return Report(preview(plan), _data(goal.target.manifest, {}, changed=False))
+    secrets = {} if goal.running else take_secrets(profile, os.environ)
+    plan = _plan(root, goal, name, secrets)
     for line in plan.done:
         console.say(f"in place: {line}")
     found = _execute(plan, goal, shell, profile, console)
@@ -105,11 +110,19 @@ def _release(root: Path, profile: Profile, seen: Survey, host: str) -> str:
     return built
 
 
-def _plan(root: Path, profile: Profile, goal: target.Goal, host: str) -> Plan:
+def _stand_ins(profile: Profile, console: Console) -> dict[str, str]:
+    """What a plan that is only shown holds in place of secrets, set here or not."""
+    lacking = missing_secrets(profile, os.environ)
+    if lacking:
+        console.say(f"# a deploy will need {', '.join(lacking)}, not set in this environment")
+    given = (name for name in profile.service.secrets if name in lacking or os.environ.get(name))
+    return dict.fromkeys(given, "")
+
+
+def _plan(root: Path, goal: target.Goal, host: str, secrets: Mapping[str, str]) -> Plan:
     sent = Ship(tuple(programs.shipped(goal.root).values()))
     steps = [Step("programs", "send the programs", sent), *goal.model_steps]
     if not goal.running:
-        secrets = take_secrets(profile, os.environ)
         steps += file_steps(goal.target, target.templates(root), secrets)
         steps += start_steps(goal.target, goal.old, goal.linger_for)
     steps += proof_steps(goal.target)
@@ -133,8 +146,8 @@ def _execute(
     def smoke() -> None:
         key = prove.api_key(profile, os.environ)
         proofs.append(prove.prove(shell, made.manifest, profile, logs[0], console, key))
+        _keep(shell, made, proofs[0], profile)
         prove.require(proofs[0], shell.host.name, profile.name)
-        _save(shell, made, proofs[0], profile)
 
     try:
         execute.execute(plan, goal.sites, console, {"ready": ready, "smoke": smoke}, done)
@@ -162,9 +175,15 @@ def _has_started(goal: target.Goal, done: list[execute.Outcome]) -> bool:
     return left_early or any(outcome.step in STARTING for outcome in done)
 
 
-def _save(shell: Shell, made: Target, proof: prove.Proof, profile: Profile) -> None:
-    path = made.rendered.home / "proof.json"
-    shell.run(execute.write_script(WriteFile(path, prove.saved(proof, profile))))
+def _keep(shell: Shell, made: Target, proof: prove.Proof, profile: Profile) -> None:
+    """A pass lies with its deployment; any other proof beside them all, until the next pass."""
+    home, failed = made.rendered.home, made.rendered.home.parent / "failed.json"
+    passed = proof.verdict.outcome is Outcome.PASS
+    text = prove.saved(proof, profile, made.manifest)
+    path = home / "proof.json" if passed else failed
+    shell.run(execute.write_script(WriteFile(path, text)))
+    if passed:
+        shell.run(Script('rm -f -- "$1"', (str(failed),)))
 
 
 def _interrupted(goal: target.Goal, shell: Shell, console: Console) -> Detached:

@@ -142,9 +142,18 @@ def pool_text(data: Mapping[str, Any]) -> str:
     return f"{data['kv_dtype'] or 'dtype unknown'}, {data['kv_tokens']} tokens{size}"
 
 
-def saved(proof: Proof, profile: Profile) -> str:
-    """proof.json of a deployment."""
-    return json.dumps(to_json(proof, profile), indent=2, ensure_ascii=False) + "\n"
+def saved(proof: Proof, profile: Profile, made: Manifest) -> str:
+    """A proof as it is kept on the host, with what it is the proof of."""
+    data = {"deployment": made.id, "release": made.release, **to_json(proof, profile)}
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+
+
+def shortcoming(data: Mapping[str, Any]) -> str:
+    """What was wrong in a kept proof that is no pass: the first thing, in a line."""
+    judged = [q for q in data.get("questions", ()) if q["outcome"] != Outcome.PASS]
+    said = [f"{_short(q['ask'])} {q['reason']}" for q in judged] + list(data.get("differences", ()))
+    more = f" (and {len(said) - 1} more)" if len(said) > 1 else ""
+    return f"{said[0]}{more}" if said else "nothing that proves it was asked"
 
 
 def _answer(url: str, question: Question, model: str, headers: Mapping[str, str]) -> Answer:

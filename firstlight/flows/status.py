@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import prove, server
+from firstlight.flows.asked import asked_now
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.survey import Survey
 
@@ -21,7 +23,7 @@ def run(root: Path, console: Console, *, host: str = "") -> Report:
     target = inventory.host(host)
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
-        served = [_deployment(shell, seen, name) for name in sorted(seen.deployments)]
+        served = [_deployment(root, shell, seen, name) for name in sorted(seen.deployments)]
     data = {
         "host": target.name,
         "root": str(seen.root),
@@ -32,7 +34,7 @@ def run(root: Path, console: Console, *, host: str = "") -> Report:
     return Report(_text(data), data)
 
 
-def _deployment(shell: Shell, seen: Survey, profile: str) -> dict[str, Any]:
+def _deployment(root: Path, shell: Shell, seen: Survey, profile: str) -> dict[str, Any]:
     found = seen.deployments[profile]
     if not (found.current or found.started):
         return {}
@@ -51,7 +53,9 @@ def _deployment(shell: Shell, seen: Survey, profile: str) -> dict[str, Any]:
         "url_on_host": manifest.url_on_host,
         "release": manifest.release,
         "launcher": manifest.launcher,
+        "asked": vars(asked_now(root, shell.host, seen, manifest)),
         "proof": dict(found.proof) if is_current else {},
+        "failed": dict(found.failed),
     }
 
 
@@ -80,4 +84,13 @@ def _rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if proof:
         rows.append(("  KV cache", prove.pool_text(proof)))
+    if not entry["asked"]["same"]:
+        rows.append(("  asked for", entry["asked"]["words"]))
+    if entry["failed"]:
+        rows.append(("  last try", _failed(entry["failed"])))
     return rows
+
+
+def _failed(proof: Mapping[str, Any]) -> str:
+    of = f"deployment {proof['deployment']} of release {proof['release']}"
+    return f"{proof['outcome']} at {proof['at']}, {of}: {prove.shortcoming(proof)}"

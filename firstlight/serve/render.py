@@ -113,14 +113,20 @@ def take_secrets(profile: Profile, environ: Mapping[str, str]) -> dict[str, str]
 
     Raises UnknownName for one that it lacks, unless a file on the host may hold it.
     """
-    wanted = profile.service.secrets
-    missing = [name for name in wanted if not environ.get(name)]
-    if missing and profile.service.secrets_file is None:
+    missing = missing_secrets(profile, environ)
+    if missing:
         raise UnknownName(
             f"profile {profile.name} needs {', '.join(missing)}, not set in this environment",
             remedy="export it here, or put it into a 0600 file on the host: service.secrets_file",
         )
-    return {name: environ[name] for name in wanted if name not in missing}
+    return {name: environ[name] for name in profile.service.secrets if environ.get(name)}
+
+
+def missing_secrets(profile: Profile, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The secrets that neither the controller's environment nor a file on the host can give."""
+    if profile.service.secrets_file is not None:
+        return ()
+    return tuple(name for name in profile.service.secrets if not environ.get(name))
 
 
 def deployment_id(

@@ -56,7 +56,7 @@ def test_check_tells_every_fault_of_every_file_at_once(broken: Tiny) -> None:
         "recipes/profiles/tiny.yaml:5:27: expected a path on the host that starts with / ;"
         " got 'relative'",
         "recipes/stacks/tiny.yaml:3:1: not YAML: found a tab character that violates indentation",
-        "8 fault(s) in 7 files",
+        "8 fault(s) in 8 files",
     ]
     assert done.stderr == ""
 
@@ -150,6 +150,35 @@ def test_an_error_leaves_standard_output_to_programs(broken: Tiny, verb: str) ->
     assert done.stdout == ""
 
 
+def test_check_holds_the_inventory_s_profiles_against_the_recipes(tiny: Tiny) -> None:
+    hosts = "schema: 1\nhosts:\n  - {name: gpu01, address: a, profile: tinny}\n"
+    tiny.project.write("inventory/more.yaml", hosts)
+    tiny.project.change("inventory/hosts.yaml", ("profile: tiny", "profile: gone"))
+    assert tiny.project.invoke("check").stdout.splitlines() == [
+        "inventory/hosts.yaml:4:12: no profile 'gone'; known: tiny",
+        "inventory/more.yaml:3:40: no profile 'tinny'; did you mean 'tiny'?",
+        "2 fault(s) in 8 files",
+    ]
+
+
+def test_check_tells_of_files_that_no_verb_reads(tiny: Tiny) -> None:
+    written = ["inventory/a.yml", "patches/registry.yml", "recipes/profiles/b.YAML"]
+    written += ["recipes/stacks/c.yml", "recipes/locks/d.yaml", "recipes/locks/e.lock.yml"]
+    for path in written:
+        tiny.project.write(path, "anything")
+    tiny.project.write("recipes/profiles/notes.txt", "no recipe")
+    unread = "1:1: no verb reads a file called so; rename it to"
+    assert tiny.project.invoke("check").stdout.splitlines() == [
+        f"inventory/a.yml:{unread} a.yaml",
+        f"patches/registry.yml:{unread} registry.yaml",
+        f"recipes/locks/d.yaml:{unread} d.lock.yaml",
+        f"recipes/locks/e.lock.yml:{unread} e.lock.yaml",
+        f"recipes/profiles/b.YAML:{unread} b.yaml",
+        f"recipes/stacks/c.yml:{unread} c.yaml",
+        "6 fault(s) in 7 files",
+    ]
+
+
 def test_a_recipe_that_cannot_be_read_makes_no_second_fault(tiny: Tiny) -> None:
     (tiny.project.root / "recipes/components/sglang.yaml").write_bytes(b"\xff\xfe")
     lines = tiny.project.invoke("check").stdout.splitlines()
@@ -236,6 +265,17 @@ def test_a_secret_that_is_not_set(built: Tiny) -> None:
     built.profile(("launcher: process", "launcher: process\n  secrets: [SGLANG_API_KEY]"))
     message = refused(built.project.invoke("deploy"), 2)
     assert "profile tiny needs SGLANG_API_KEY, not set in this environment" in message
+    assert built.made("deployments") == []
+
+
+@pytest.mark.parametrize("value", ["", "swordfish"])
+def test_a_dry_run_needs_no_secret_and_shows_none(built: Tiny, value: str) -> None:
+    built.profile(("launcher: process", "launcher: process\n  secrets: [SGLANG_API_KEY]"))
+    done = built.project.invoke("deploy", "--dry-run", env={"SGLANG_API_KEY": value}, check=True)
+    lacks = "# a deploy will need SGLANG_API_KEY, not set in this environment\n"
+    assert (lacks in done.stdout) is not bool(value)
+    assert "write the secrets, for the server alone" in done.stdout
+    assert "swordfish" not in done.stdout and "(secret values are not shown)" in done.stdout
     assert built.made("deployments") == []
 
 

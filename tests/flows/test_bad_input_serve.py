@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from tests.flows.project import INVOKE
 from tests.flows.tiny import Tiny, refused
 
 NO_RESTART = ("launcher: process", "launcher: process\n  restart: no")
@@ -68,6 +71,24 @@ def test_a_server_whose_answers_are_wrong_is_not_served(built: Tiny) -> None:
     assert "failed its proof: expected 'Paris': The moon is made of cheese" in message
     assert "-> see `invoke logs --profile" in message
     assert nothing_runs(built)
+    found = entry(built)
+    assert (found["state"], found["proof"], found["current"]) == ("stopped", {}, False)
+    assert found["failed"]["deployment"] == found["deployment"]
+    assert found["failed"]["outcome"] == "fail"
+    shown = built.project.invoke("status", check=True).stdout
+    assert f"fail at {found['failed']['at']}, deployment {found['deployment']} of " in shown
+    assert "What is the capital of France? expected 'Paris' (and 1 more)" in shown
+    built.profile(("fault: wrong", "fault: none"))
+    built.project.invoke("deploy", check=True)
+    found = entry(built)
+    assert (found["proof"]["outcome"], found["failed"]) == ("pass", {})
+
+
+def entry(tiny: Tiny) -> dict[str, Any]:
+    """What status says of the only profile."""
+    (found,) = json.loads(tiny.project.invoke("status", "--json", check=True).stdout)["deployments"]
+    assert isinstance(found, dict)
+    return found
 
 
 def test_a_server_whose_cache_is_fp8_is_not_served(built: Tiny) -> None:
@@ -94,10 +115,60 @@ def served(built: Tiny) -> Tiny:
 def test_a_new_server_that_fails_gives_way_to_the_old_one(served: Tiny) -> None:
     before = (served.root / "deployments/tiny/current").readlink()
     fault(served, "crash", NO_RESTART)
-    status = json.loads(served.project.invoke("status", "--json", check=True).stdout)
-    (found,) = status["deployments"]
+    found = entry(served)
     assert found["deployment"] == str(before) and found["current"] and found["healthy"]
     assert len(served.servers()) == 1
+
+
+def test_a_proof_that_a_new_question_makes_fail_is_remembered(served: Tiny) -> None:
+    served.profile(("expect: [Paris]", "expect: [Rome]"))
+    refused(served.project.invoke("deploy"), 5)
+    found = entry(served)
+    assert (found["state"], found["proof"]["outcome"]) == ("running", "pass")
+    assert (found["failed"]["outcome"], found["failed"]["deployment"]) == (
+        "fail",
+        found["deployment"],
+    )
+    assert found["asked"]["same"]
+
+
+def test_status_says_what_the_recipes_ask_for_now(served: Tiny) -> None:
+    found = entry(served)
+    now = {"release": found["release"], "built": True, "same": True, "words": ""}
+    assert found["asked"] == now
+    served.profile(("max_total_tokens: 16384", "max_total_tokens: 8192"))
+    deploy = "invoke deploy --profile tiny --host local"
+    other = {"same": False, "words": f"the profile or a template is another now; {deploy}"}
+    assert entry(served)["asked"] == now | other
+    patch = "patches/sglang/0001-say-so.patch"
+    served.project.change(patch, ("with our patch", "with another patch"))
+    asked = entry(served)["asked"]
+    assert asked["release"] != found["release"] and not asked["built"]
+    build = "invoke build --profile tiny --host local"
+    assert asked["words"] == f"release {asked['release']}; {build}"
+    assert f"  asked for  {asked['words']}\n" in served.project.invoke("status").stdout
+    served.project.write("recipes/stacks/tiny.yaml", "stack: [\n")
+    told = entry(served)["asked"]["words"]
+    assert told.startswith("not known: recipes/stacks/tiny.yaml:2:1: not YAML: ")
+
+
+def test_a_log_that_nobody_reads_any_more_ends(served: Tiny) -> None:
+    """The server says nothing more, so no next line tells that the reader is gone."""
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            '"$1" logs --follow | head -n 1; echo "${PIPESTATUS[0]}"',
+            "bash",
+            str(INVOKE),
+        ],
+        cwd=served.project.root,
+        env=served.project.environ(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines()[-1:] == ["0"] and done.stderr == ""
 
 
 def test_the_port_of_another_server_of_ours(served: Tiny) -> None:
@@ -139,9 +210,11 @@ def test_a_server_that_is_stopped_is_asked_nothing(served: Tiny, verb: str) -> N
     ("edit", "message"),
     [
         (("smoke:", "match: {gpus: 8}\nsmoke:"), "it needs 8 GPUs; found 0"),
+        (("smoke:", "match: {hw: no-such-card}\nsmoke:"), "it is made for no-such-card; found: "),
+        (("smoke:", "match: {nodes: 2}\nsmoke:"), "it is for 2 nodes, and a deploy starts a"),
         (("launcher: process", "launcher: systemd"), "the profile wants systemd, but "),
     ],
-    ids=["match", "systemd"],
+    ids=["gpus", "hw", "nodes", "systemd"],
 )
 def test_a_profile_that_is_not_for_this_host(
     built: Tiny, edit: tuple[str, str], message: str
