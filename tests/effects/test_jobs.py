@@ -228,7 +228,8 @@ def test_the_second_of_two_waits_and_says_for_whom(local: Shell, root: PurePosix
     go = root / "go"
     wait = 'until [ -e "$1" ]; do sleep 0.1; done'
     begin(local, root, job(wait, str(go), id_="first", lock="store"))
-    wait_for(lambda: Path(root / "lock" / "store").read_text())
+    lock = Path(root / "lock" / "store")
+    wait_for(lambda: lock.exists() and lock.read_text())
     begin(local, root, job("echo mine", id_="second", lock="store"))
     wait_for(lambda: jobs.poll(local, root, "second", 0).lock_holder)
     view = jobs.poll(local, root, "second", 0)
