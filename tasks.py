@@ -22,7 +22,8 @@ def verb(**words):
     """A task whose flags are explained by COMMON and by `words`, with long flags only."""
 
     def made(body):
-        names = {name.replace("_", "-") for name in body.__code__.co_varnames}
+        # `from_` stands for --from, which Python keeps for itself.
+        names = {name.strip("_").replace("_", "-") for name in body.__code__.co_varnames}
         shown = {name: text for name, text in (COMMON | words).items() if name in names}
         return task(help=shown, auto_shortflags=False)(body)
 
@@ -35,11 +36,18 @@ def up(c, host="", profile="", dry_run=False, debug=False):
     front.run("up", ROOT, host=host, profile=profile, dry_run=dry_run, debug=debug)
 
 
-@verb(cancel="end the build that runs on the host")
-def build(c, host="", stack="", profile="", cancel=False, dry_run=False, debug=False):
+@verb(
+    cancel="end the build that runs on the host",
+    component="build that one of the stack and what it needs, and no release",
+    arch="what GPU to build for on a host without one, 12.0",
+)
+def build(
+    c, host="", stack="", profile="", component="", arch="",
+    cancel=False, dry_run=False, debug=False,
+):  # fmt: skip
     """Build a stack on a host from its lock; again: re-attach, or say that it is in place."""
     front.run(
-        "build", ROOT, host=host, stack=stack, profile=profile,
+        "build", ROOT, host=host, stack=stack, profile=profile, component=component, arch=arch,
         cancel=cancel, dry_run=dry_run, debug=debug,
     )  # fmt: skip
 
@@ -103,10 +111,10 @@ def render(c, profile="", host="", json=False, debug=False):
     front.run("render", ROOT, host=host, profile=profile, json=json, debug=debug)
 
 
-@verb()
-def lock(c, stack="", dry_run=False, debug=False):
-    """Resolve a stack to exact wheels with their hashes."""
-    front.run("lock", ROOT, stack=stack, dry_run=dry_run, debug=debug)
+@verb(check="say whether the lock goes with its stack, and resolve nothing")
+def lock(c, stack="", check=False, dry_run=False, debug=False):
+    """Resolve a stack to exact files with their hashes."""
+    front.run("lock", ROOT, stack=stack, check=check, dry_run=dry_run, debug=debug)
 
 
 @verb()
@@ -124,14 +132,26 @@ def prune(c, host="", keep="3", store=False, dry_run=False, debug=False):
     front.run("prune", ROOT, host=host, keep=keep, store=store, dry_run=dry_run, debug=debug)
 
 
+@verb(**{"from": "the host that has it built (default: this machine)"}, to="hosts: gpu02,gpu03")
+def ship(c, stack="", from_="", to="", dry_run=False, debug=False):
+    """Send what is built on one host to others, and assemble its release there."""
+    front.run("ship", ROOT, stack=stack, source=from_, to=to, dry_run=dry_run, debug=debug)
+
+
 @verb(wheel="a file of this machine, or of --host", arch="like 12.0a (default: any)")
 def verify(c, wheel="", arch="", host="", json=False, debug=False):
     """Show what a wheel holds, and hold it against its name, its RECORD and --arch."""
     front.run("verify", ROOT, wheel=wheel, arch=arch, host=host, json=json, debug=debug)
 
 
+@verb(log="a log of any size; - is standard input")
+def explain(c, log="", json=False, debug=False):
+    """Say why a log ends badly: the cause, the line that shows it, the fix, a link."""
+    front.run("explain", ROOT, log=log, json=json, debug=debug)
+
+
 VERBS = (
     up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom, prune,
-    verify,
+    ship, verify, explain,
 )  # fmt: skip
 namespace = Collection(*VERBS)

@@ -43,7 +43,8 @@ def verbs() -> dict[str, set[str]]:
     found = {}
     for node in ast.parse((ROOT / "tasks.py").read_text()).body:
         if isinstance(node, ast.FunctionDef) and node.name != "verb":
-            found[node.name] = {f"--{arg.arg.replace('_', '-')}" for arg in node.args.args[1:]}
+            names = (arg.arg.strip("_").replace("_", "-") for arg in node.args.args[1:])
+            found[node.name] = {f"--{name}" for name in names}
     return found
 
 

@@ -40,8 +40,8 @@ tell end
 """
 
 ACCEPT = """\
-incoming=$1 whole=$2
-shift 2
+incoming=$1
+shift
 while [ "$#" -gt 0 ]; do
   came=$incoming/$1 place=$2 digest=$3
   shift 3
@@ -51,8 +51,6 @@ while [ "$#" -gt 0 ]; do
     mkdir -p -- "${place%/*}" && chmod 644 -- "$came" && mv -T -- "$came" "$place" || exit
   fi
 done
-# What came in part is gone on with by the next try.
-[ "$whole" = no ] || rm -rf -- "$incoming"
 """
 
 PLACE = f"""\
@@ -179,15 +177,15 @@ def incoming_of(target: Survey, release: str) -> PurePosixPath:
 
 
 def accept_script(
-    incoming: PurePosixPath, parcels: Sequence[Parcel], files: Sequence[ShipFile], whole: bool
+    incoming: PurePosixPath, parcels: Sequence[Parcel], files: Sequence[ShipFile]
 ) -> Script:
-    """Puts each parcel that came whole to its place; `whole` says that rsync brought them all."""
+    """Puts each parcel that rsync brought whole to its place; the others it leaves."""
     words = (
         word
         for parcel, file in zip(parcels, files, strict=True)
         for word in (parcel.path, str(file.target), parcel.sha256)
     )
-    return Script(ACCEPT, (str(incoming), "yes" if whole else "no", *words))
+    return Script(ACCEPT, (str(incoming), *words))
 
 
 def with_arrived(target: Survey, parcels: Iterable[Parcel]) -> Survey:

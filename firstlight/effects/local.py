@@ -54,6 +54,10 @@ class LocalShell:
                 progress(f"copying {target.name}")
                 _copy(file, target, self.host.name)
 
+    def feed(self, script: Script, timeout_s: float, payload: Iterable[bytes] | None) -> Result:
+        """Run a script that reads bytes of ours, as a host would."""
+        return self._talk.run(script, timeout_s, payload)
+
     @contextlib.contextmanager
     def forward(self, port: int) -> Iterator[str]:
         """Loopback is loopback."""
@@ -104,7 +108,7 @@ def run_here(script: Script, env: Mapping[str, str]) -> Result:
 def _feed(process: subprocess.Popen[bytes], sent: Iterable[bytes]) -> None:
     assert process.stdin
     # A program may end without reading all of its input: its exit status tells the story.
-    with contextlib.suppress(OSError), process.stdin:
+    with contextlib.suppress(OSError, HostError), process.stdin:
         for piece in sent:
             process.stdin.write(piece)
 

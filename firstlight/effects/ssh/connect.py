@@ -37,7 +37,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 def connect(host: Host, hosts: Mapping[str, Host]) -> Connection:
     """An open connection to `host`; raises HostError with cause, place and remedy."""
     config = _ssh_config(host.name)
-    hops = route(host, hosts, lambda address: _look_up(config, address).get("proxyjump", ""))
+    hops = _hops(config, host, hosts)
     connection, place = None, None
     try:
         for hop in hops:
@@ -48,6 +48,15 @@ def connect(host: Host, hosts: Mapping[str, Host]) -> Connection:
         disconnect(connection)
         raise
     return connection
+
+
+def way_to(host: Host, hosts: Mapping[str, Host]) -> tuple[Hop, ...]:
+    """The hops to a host, as its inventory entry and the person's ssh_config have them."""
+    return _hops(_ssh_config(host.name), host, hosts)
+
+
+def _hops(config: Config, host: Host, hosts: Mapping[str, Host]) -> tuple[Hop, ...]:
+    return route(host, hosts, lambda address: _look_up(config, address).get("proxyjump", ""))
 
 
 def disconnect(connection: Connection | None) -> None:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Protocol
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
@@ -20,6 +20,17 @@ from firstlight.effects.shell import Progress, Result
 
 Run = Callable[[Script, float, Iterable[bytes] | None], Result]
 """Runs a script with a time limit in seconds, and perhaps bytes for it to read."""
+
+
+class Origin(Protocol):
+    """Where the bytes of files come from; raises HostError when they cannot be had."""
+
+    def length(self, file: ShipFile) -> int: ...
+
+    def pieces(self, file: ShipFile, offset: int) -> Iterator[bytes]: ...
+
+    def sha256(self, file: ShipFile) -> str: ...
+
 
 _STREAMS = 4
 _CHUNK = 1 << 18
@@ -70,22 +81,55 @@ class _Meter:
         self.tell(f"sending: {self.done} of {self.files} files, {far}")
 
 
-def send(run: Run, files: Sequence[ShipFile], progress: Progress, where: str) -> None:
+class Disk:
+    """This machine's own files."""
+
+    def length(self, file: ShipFile) -> int:
+        """How many bytes there are to send."""
+        try:
+            return file.source.stat().st_size
+        except OSError as error:
+            raise HostError(
+                f"cannot read {file.source} on this machine: {error.strerror}",
+                remedy="run the command again to get it anew",
+            ) from None
+
+    def pieces(self, file: ShipFile, offset: int) -> Iterator[bytes]:
+        """The bytes from an offset on."""
+        with file.source.open("rb") as stream:
+            stream.seek(offset)
+            while piece := stream.read(_CHUNK):
+                yield piece
+
+    def sha256(self, file: ShipFile) -> str:
+        """What the bytes really are."""
+        with file.source.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def send(
+    run: Run,
+    files: Sequence[ShipFile],
+    progress: Progress,
+    where: str,
+    origin: Origin | None = None,
+) -> None:
     """Put every file in place; raises HostError before sending when the host has no room."""
+    origin = origin or Disk()
     once = list({file.target: file for file in files}.values())
-    missing = _ask(run, once, where)
+    missing = _ask(run, once, where, origin)
     _check_room(missing, where)
     meter = _Meter(sum(m.bytes - m.come for m in missing), len(missing), progress)
     pool = ThreadPoolExecutor(_STREAMS)
     try:
-        for done in [pool.submit(_deliver, run, m, meter, where) for m in missing]:
+        for done in [pool.submit(_deliver, run, m, meter, where, origin) for m in missing]:
             done.result()
     finally:
         meter.stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _ask(run: Run, files: Sequence[ShipFile], where: str) -> list[_Missing]:
+def _ask(run: Run, files: Sequence[ShipFile], where: str, origin: Origin) -> list[_Missing]:
     text = program("missing.sh")
     targets = tuple(str(file.target) for file in files)
     result = run(Script(text, targets), 120, None)
@@ -93,17 +137,17 @@ def _ask(run: Run, files: Sequence[ShipFile], where: str) -> list[_Missing]:
     if not result.ok or lines[-1:] != ["end"]:
         what = f"cannot make the folders for our files: {_last(result)}"
         raise HostError(what, where=where, remedy="see who owns them and whether they are writable")
-    return [_missing(files, line.split(), where) for line in lines[:-1]]
+    try:
+        return [_missing(files, line.split(), origin) for line in lines[:-1]]
+    except HostError as error:
+        error.where = error.where or where
+        raise
 
 
-def _missing(files: Sequence[ShipFile], words: list[str], where: str) -> _Missing:
+def _missing(files: Sequence[ShipFile], words: list[str], origin: Origin) -> _Missing:
     _, number, come, filesystem, blocks, block = words
     file = files[int(number)]
-    try:
-        length = file.source.stat().st_size
-    except OSError as error:
-        what = f"cannot read {file.source} on this machine: {error.strerror}"
-        raise HostError(what, where=where, remedy="run the command again to get it anew") from None
+    length = origin.length(file)
     already = int(come) if int(come) <= length else 0
     return _Missing(file, length, already, filesystem, int(blocks) * int(block))
 
@@ -123,40 +167,38 @@ def _check_room(missing: Sequence[_Missing], where: str) -> None:
 _MAKE_ROOM = "free some space there, or set another `root` for this host in the inventory"
 
 
-def _deliver(run: Run, missing: _Missing, meter: _Meter, where: str) -> None:
-    result = _transfer(run, missing, missing.come, meter)
+def _deliver(run: Run, missing: _Missing, meter: _Meter, where: str, origin: Origin) -> None:
+    result = _transfer(run, missing, missing.come, meter, origin)
     if result.rc in (_NOT_OURS, _WRONG) and missing.come:
         # What was there is another's, still being written, or damaged: start afresh.
         meter.add(-missing.bytes)
-        result = _transfer(run, missing, 0, meter)
+        result = _transfer(run, missing, 0, meter, origin)
     if not result.ok:
-        raise _failure(result, missing, where)
+        raise _failure(result, missing, where, origin)
     meter.finish()
 
 
-def _transfer(run: Run, missing: _Missing, offset: int, meter: _Meter) -> Result:
+def _transfer(run: Run, missing: _Missing, offset: int, meter: _Meter, origin: Origin) -> Result:
     file = missing.file
     args = (str(file.target), file.sha256, str(missing.bytes), str(offset))
     script = Script(program("receive.sh"), args)
     # The limit is for what follows the last byte: the host reads the file again to check it.
     limit = 60 + missing.bytes / 20e6
-    return run(script, limit, _pieces(file.source, offset, meter))
+    return run(script, limit, _metered(origin.pieces(file, offset), meter))
 
 
-def _pieces(source: Path, offset: int, meter: _Meter) -> Iterator[bytes]:
-    with source.open("rb") as stream:
-        stream.seek(offset)
-        # After a Ctrl-C or another file's failure what has come is kept, to go on from later.
-        while not meter.stopped.is_set() and (piece := stream.read(_CHUNK)):
-            yield piece
-            meter.add(len(piece))
+def _metered(pieces: Iterator[bytes], meter: _Meter) -> Iterator[bytes]:
+    # After a Ctrl-C or another file's failure what has come is kept, to go on from later.
+    while not meter.stopped.is_set() and (piece := next(pieces, b"")):
+        yield piece
+        meter.add(len(piece))
 
 
-def _failure(result: Result, missing: _Missing, where: str) -> HostError:
+def _failure(result: Result, missing: _Missing, where: str, origin: Origin) -> HostError:
     file = missing.file
     match result.rc:
         case rc if rc == _WRONG:
-            return _wrong(result.text.strip(), file, where)
+            return _wrong(result.text.strip(), file, where, origin)
         case rc if rc == _NOT_OURS:
             what, remedy = f"somebody else is sending {file.target} too", "wait for it to finish"
         case rc if rc == _CUT:
@@ -169,9 +211,8 @@ def _failure(result: Result, missing: _Missing, where: str) -> HostError:
     return HostError(what, where=where, remedy=remedy)
 
 
-def _wrong(found: str, file: ShipFile, where: str) -> HostError:
-    with file.source.open("rb") as stream:
-        ours = hashlib.file_digest(stream, "sha256").hexdigest()
+def _wrong(found: str, file: ShipFile, where: str, origin: Origin) -> HostError:
+    ours = origin.sha256(file)
     if ours == file.sha256:
         what, remedy = f"{file.target} was damaged on its way (sha256 {found})", "run again"
     else:

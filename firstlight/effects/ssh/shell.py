@@ -46,6 +46,10 @@ class SshShell:
         if files:
             send(self._talk.run, files, progress, self.host.name)
 
+    def feed(self, script: Script, timeout_s: float, payload: Iterable[bytes] | None) -> Result:
+        """Run a script that reads bytes of ours; the time limit is for what follows the last."""
+        return self._talk.run(script, timeout_s, payload)
+
     @contextlib.contextmanager
     def forward(self, port: int) -> Iterator[str]:
         """A URL on this machine's loopback that leads to a port of the host's loopback."""
