@@ -156,13 +156,13 @@ class Closure:
         others = [name for name in names if name not in set(torch)]
         by_torch = any(name.startswith(("libtorch", "libc10")) for name in library.needed)
         if torch and by_torch and not lacking:
-            what = f"{_count(torch)} of torch's not in torch {torch_version(self.site)}: "
-            what += f"it was built against another torch; {some(torch, 3)}"
+            what = f"{_count(torch)} of torch's, not in torch {torch_version(self.site)}: "
+            what += f"it was built against another torch: {some(torch, 3, '; ')}"
             yield Fault("symbols", path, what)
         elif torch:
             others = names
         if others:
-            what = f"{_count(others)} defined in no library that it needs: {some(others, 3)}"
+            what = f"{_count(others)} defined in no library that it needs: {some(others, 3, '; ')}"
             yield Fault("symbols", path, what)
 
 

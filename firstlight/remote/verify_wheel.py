@@ -73,10 +73,10 @@ class Held:
             "size": self.size,
             "machine": library.machine if library else "",
             "cuda": self.is_cuda,
-            "targets": dict(sorted(self.sass.items())),
-            "ptx": sorted(self.ptx),
-            "other": dict(sorted(self.other.items())),
-            "relocatable": dict(sorted(self.relocatable.items())),
+            "targets": counted(self.sass),
+            "ptx": wheel_rules.in_order(self.ptx),
+            "other": counted(self.other),
+            "relocatable": counted(self.relocatable),
             "compression": dict(sorted(self.compression.items())),
             "needed": list(library.needed) if library else [],
             "glibc": library.newest("GLIBC") if library else "",
@@ -87,6 +87,10 @@ class Held:
             "faults": [asdict(fault) for fault in self.faults],
             "notes": self.notes,
         }
+
+
+def counted(code: Counter[str]) -> dict[str, int]:
+    return {target: code[target] for target in wheel_rules.in_order(code)}
 
 
 @dataclass

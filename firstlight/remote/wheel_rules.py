@@ -86,6 +86,11 @@ class Expectation:
         return bool(self.targets)
 
 
+def in_order(targets: Iterable[str]) -> list[str]:
+    """Targets by the age of their cards: sm_90a before sm_100f."""
+    return sorted(targets, key=lambda target: (int("0" + re.sub(r"\D", "", target)), target))
+
+
 def normal(name: str) -> str:
     """A distribution's name as indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
@@ -198,12 +203,13 @@ def check_targets(
     """Whether a CUDA library holds the targets that are wanted; says what it holds."""
     if matches(path, expect.except_) or not expect.strict:
         return
-    machine, portable, wanted = sorted(sass), sorted(ptx), " or ".join(expect.targets)
+    machine, portable = in_order(sass), in_order(ptx)
+    wanted = " or ".join(expect.targets)
     if not set(machine) & set(expect.targets):
         held = f"holds {', '.join(machine)}" if machine else "holds no machine code"
         with_ptx = f" and PTX for {', '.join(portable)}" if portable else ""
         yield Fault("targets", path, f"{held}{with_ptx}; wanted is {wanted}")
-    elif expect.only and (more := sorted(set(machine) - set(expect.targets))):
+    elif expect.only and (more := in_order(set(machine) - set(expect.targets))):
         yield Fault("targets", path, f"holds {', '.join(more)} beside {wanted}")
     if portable and not expect.ptx:
         what = f"holds PTX for {', '.join(portable)}, which a driver may compile or refuse"
@@ -248,11 +254,11 @@ def check_cuda(needed: Mapping[str, Iterable[str]], expect: Expectation) -> Iter
         yield Fault("cuda", "", f"libraries of two CUDA majors are needed: {', '.join(sonames)}")
 
 
-def some(names: Iterable[str], most: int = 8) -> str:
+def some(names: Iterable[str], most: int = 8, between: str = ", ") -> str:
     """A list for a message, not too long."""
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return (", ".join(listed[:most]) + more) or "none"
+    return (between.join(listed[:most]) + more) or "none"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

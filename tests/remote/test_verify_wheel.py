@@ -218,7 +218,7 @@ def test_a_missing_symbol_of_torch_means_another_torch(
     told = verify(wheel(tmp_path, {LIBRARY: library}), "--torch", site)
     (fault,) = told.faults
     assert fault[:2] == ("symbols", LIBRARY)
-    said = "1 symbol of torch's not in torch 2.14.1+cu130: it was built against another torch; "
+    said = "1 symbol of torch's, not in torch 2.14.1+cu130: it was built against another torch: "
     assert fault[2] == f"{said}c10::gone(int)"
 
 
