@@ -98,17 +98,6 @@ exit 1
 """
 
 
-@pytest.fixture
-def holds_memory(gpu01: TestHost) -> None:
-    """gpu01, whose systemd may hold units to a ceiling; a container's may not, by itself."""
-    if not Path("/sys/fs/cgroup/memory").exists():
-        if "memory" not in fleet.run(gpu01, "cat /sys/fs/cgroup/cgroup.controllers").stdout:
-            pytest.skip("gpu01 was given no memory controller")
-        return
-    # The kernel lets root of the host write to its own part of the tree; nspawn hides that.
-    fleet.run(gpu01, "mount -o remount,bind,rw /sys/fs/cgroup/memory && systemctl daemon-reexec")
-
-
 @pytest.mark.usefixtures("holds_memory")
 def test_systemd_and_the_kernel_hold_a_job_to_its_ceiling(
     open_as: Open, gpu01_root: PurePosixPath

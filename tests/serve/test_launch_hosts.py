@@ -167,17 +167,25 @@ def crash_and_read(host: TestHost, one: Bench) -> None:
     assert (again.restarts, again.pid != state.pid) == (1, True)
 
 
-def test_without_a_kernel_that_holds_it_the_supervisor_holds_the_ceiling_of_memory(
-    gpu01: TestHost, open_as: Callable[[str], Shell], gpu01_root: PurePosixPath
+@pytest.mark.usefixtures("holds_memory")
+@pytest.mark.parametrize(
+    ("user", "how"), [("root", "its processes killed: "), ("nolin", "it held ")]
+)
+def test_the_kernel_holds_the_ceiling_of_memory_and_where_it_cannot_the_supervisor_does(
+    gpu01: TestHost,
+    open_as: Callable[[str], Shell],
+    gpu01_root: PurePosixPath,
+    user: str,
+    how: str,
 ) -> None:
-    one = Bench(open_as("nolin"), gpu01_root / "fake" / "1", "process")
+    one = Bench(open_as(user), gpu01_root / "fake" / "1", "process")
     one.deployment = replace(one.deployment, memory=256 << 20, restart="no")
     assert one.run(launch.start(one.deployment)).endswith("started")
     _, offset = one.read_until("ready")
     fleet.run(gpu01, f"kill -USR2 {one.wait('running').pid}")
     assert one.wait("failed").rc == 137
     said, _ = one.read_until("(service.memory); ", offset)
-    assert "the server was above its ceiling of 256 MiB (service.memory); it held " in said
+    assert f"the server was above its ceiling of 256 MiB (service.memory); {how}" in said
     one.run(launch.stop(one.deployment))
 
 
