@@ -24,6 +24,7 @@ from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import (
     Commit,
     Component,
+    ComponentScope,
     ComponentType,
     Diff,
     Patch,
@@ -40,7 +41,8 @@ from firstlight.build.digest import digest
 
 Data = Mapping[str, Any]
 # What of a receipt is told as properties, whatever its builder wrote there.
-_TOLD = ("key", "toolkit", "compilers", "environment", "env", "inputs", "targets")
+_TOLD = ("key", "inputs", "compilers", "environment", "reproducible")
+TOOLKIT = "cuda-toolkit"
 
 
 def render_sbom(manifest: Data, receipts: Iterable[Data], at: int | None = None) -> str:
@@ -53,7 +55,8 @@ def render_sbom(manifest: Data, receipts: Iterable[Data], at: int | None = None)
     root = _release(manifest)
     components = [_published(wheel) for wheel in manifest["wheels"]]
     for part in manifest["components"]:
-        components.append(_made(part, made[canonicalize_name(part["name"])]))
+        receipt = made.get(canonicalize_name(part["name"]))
+        components.append(_toolkit(part) if part["name"] == TOOLKIT else _made(part, receipt))
     said = digest([manifest, sorted(made.items())])
     when = datetime.fromtimestamp(at, UTC) if at is not None else None
     bom = Bom(
@@ -103,12 +106,26 @@ def _published(wheel: Data) -> Component:
     )
 
 
-def _made(part: Data, receipt: Data) -> Component:
+def _toolkit(part: Data) -> Component:
+    """What a release was compiled with, and is not installed in it."""
+    return Component(
+        name=part["name"],
+        version=part["version"],
+        type=ComponentType.APPLICATION,
+        scope=ComponentScope.EXCLUDED,
+        bom_ref=f"{part['name']}:{part['key']}",
+        properties=_properties({"key": part["key"]}),
+    )
+
+
+def _made(part: Data, receipt: Data | None) -> Component:
     """What was made on a host: its wheel, with what it was made from as its pedigree."""
+    if receipt is None:
+        raise ValueError(f"there is no receipt of {part['name']}")
     told = {"file": receipt["file"], **{key: receipt[key] for key in _TOLD if key in receipt}}
     told |= {f"patch:{change['file']}": change["sha256"] for change in part.get("patches", ())}
     told.setdefault("key", part["key"])
-    source = _source(part, receipt)
+    sources = [*_sources(part, receipt)]
     return Component(
         name=part["name"],
         version=receipt["version"],
@@ -116,34 +133,44 @@ def _made(part: Data, receipt: Data) -> Component:
         bom_ref=_ref({"name": part["name"], "sha256": receipt["sha256"]}),
         purl=_purl({**receipt, "name": part["name"]}),
         hashes=[_sha256(receipt["sha256"])],
-        pedigree=_pedigree(part, receipt, source),
-        external_references=list(_references(source)),
+        pedigree=_pedigree(part, receipt, sources),
+        external_references=list(_references(sources)),
         properties=_properties(told),
     )
 
 
-def _source(part: Data, receipt: Data) -> Data:
-    """What the receipt and the manifest know of the source, the receipt first."""
-    ours = {**(part.get("source") or {}), **(receipt.get("source") or {})}
-    return {key: value for key, value in ours.items() if value is not None}
+def _sources(part: Data, receipt: Data) -> Iterator[Data]:
+    """The published wheel, or the archives: a component's own first, then what it fetches."""
+    yield from part.get("archives", ())
+    if part.get("source"):
+        # The receipt says what the file really was.
+        yield {**part["source"], **(receipt.get("source") or {})}
 
 
-def _pedigree(part: Data, receipt: Data, source: Data) -> Pedigree:
+def _pedigree(part: Data, receipt: Data, sources: Iterable[Data]) -> Pedigree:
     patches = [
         Patch(type=PatchClassification.UNOFFICIAL, diff=Diff(url=XsUri(f"patches/{file}")))
         for file in _applied(part, receipt)
     ]
-    url = XsUri(source["url"]) if "url" in source else None
-    commits = [Commit(uid=source["commit"], url=url)] if "commit" in source else []
-    ancestor = Component(
-        name=source.get("name", part["name"]),
-        version=source.get("version"),
+    commits = [
+        Commit(uid=source["commit"], url=XsUri(source["url"]))
+        for source in sources
+        if source.get("commit")
+    ]
+    ancestors = [_ancestor(part, source) for source in sources]
+    return Pedigree(ancestors=ancestors, commits=commits, patches=patches)
+
+
+def _ancestor(part: Data, source: Data) -> Component:
+    return Component(
+        name=source["name"],
+        version=source.get("version") or source.get("commit"),
         type=ComponentType.LIBRARY,
-        bom_ref=f"source:{part['name']}",
-        purl=_purl(source) if {"name", "version", "file"} <= set(source) else None,
-        hashes=[_sha256(source["sha256"])] if "sha256" in source else [],
+        bom_ref=f"source:{part['name']}:{source['name']}:{source['sha256'][:16]}",
+        purl=_purl(source) if "version" in source else None,
+        hashes=[_sha256(source["sha256"])],
+        properties=_properties({"file": source["file"]}),
     )
-    return Pedigree(ancestors=[ancestor], commits=commits, patches=patches)
 
 
 def _applied(part: Data, receipt: Data) -> Iterator[str]:
@@ -154,11 +181,12 @@ def _applied(part: Data, receipt: Data) -> Iterator[str]:
             yield change["file"]
 
 
-def _references(source: Data) -> Iterator[ExternalReference]:
-    if "url" not in source:
-        return
-    kind = ExternalReferenceType.VCS if "commit" in source else ExternalReferenceType.DISTRIBUTION
-    yield ExternalReference(type=kind, url=XsUri(source["url"]))
+def _references(sources: Iterable[Data]) -> Iterator[ExternalReference]:
+    for source in sources:
+        if source.get("url"):
+            git = bool(source.get("commit"))
+            kind = ExternalReferenceType.VCS if git else ExternalReferenceType.DISTRIBUTION
+            yield ExternalReference(type=kind, url=XsUri(source["url"]))
 
 
 def _properties(told: Data, before: str = "firstlight") -> list[Property]:

@@ -45,8 +45,8 @@ for item in releases/* store/*; do
     for other in store/*/; do
       other=${other%/}
       [ "$other" = "$item" ] && continue
-      # A release keeps the receipt of each artifact under the name of the artifact's folder.
-      if [ "${paper##*/}" = "${other#store/}.json" ] || grep -qF -- "${other#store/}" "$paper"; then
+      # By its folder or by its key alone, with which the name of the folder ends.
+      if [[ ${paper##*/} == *"${other##*-}"* ]] || grep -qF -- "${other##*-}" "$paper"; then
         tell names "$item" "$other"
       fi
     done

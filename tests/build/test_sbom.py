@@ -30,9 +30,11 @@ RECEIPT: dict[str, Any] = {
 }
 
 
-def sbom(receipt: Mapping[str, Any] = RECEIPT, at: int | None = None) -> dict[str, Any]:
+def sbom(
+    receipt: Mapping[str, Any] = RECEIPT, at: int | None = None, **parts: Any
+) -> dict[str, Any]:
     """A bill of materials that the schema of CycloneDX accepts."""
-    text = render_sbom(MANIFEST, [receipt], at)
+    text = render_sbom({**MANIFEST, **parts}, [receipt], at)
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
     data: dict[str, Any] = json.loads(text)
     return data
@@ -80,14 +82,25 @@ def test_what_was_patched_tells_its_source_and_the_patches_that_went_in() -> Non
     assert told["key"] == MANIFEST["components"][0]["key"]
 
 
-def test_what_was_compiled_tells_commit_and_toolkit() -> None:
-    source = {"kind": "git", "url": "https://github.com/o/k", "commit": "c0" * 20}
-    toolkit = {"cuda": "13.0", "nvcc": {"version": "13.0.88", "sha256": "ab" * 32}}
-    made = component(sbom({**RECEIPT, "source": source, "toolkit": toolkit}), "sglang")
-    (commit,) = made["pedigree"]["commits"]
-    assert commit == {"uid": "c0" * 20, "url": "https://github.com/o/k"}
-    assert made["externalReferences"][0]["type"] == "vcs"
-    assert properties(made)["toolkit:nvcc:version"] == "13.0.88"
+def test_what_was_compiled_tells_its_sources_and_what_compiled_it() -> None:
+    own = {"name": "sglang", "kind": "git", "file": "sglang.tar", "sha256": "ac" * 32}
+    own |= {"url": "https://github.com/o/k", "commit": "c0" * 20, "tree": "c1" * 20}
+    other = {"name": "cutlass", "kind": "archive", "file": "c.tar.gz", "sha256": "ad" * 32}
+    part: dict[str, Any] = {"name": "sglang", "version": "0.5.23", "key": "a" * 12}
+    part |= {"archives": [own, other | {"url": "https://example.org/c.tar.gz"}]}
+    toolkit = {"name": "cuda-toolkit", "version": "13.0", "key": "b" * 12}
+    nvcc = {"nvcc": {"version": "Build cuda_13.0.r13.0", "sha256 of bin/nvcc": "ab" * 32}}
+    receipt = {k: v for k, v in RECEIPT.items() if k != "source"} | {"compilers": nvcc}
+    data = sbom(receipt, components=[toolkit, part])
+    made = component(data, "sglang")
+    assert made["pedigree"]["commits"] == [{"uid": "c0" * 20, "url": "https://github.com/o/k"}]
+    found = {a["name"]: a["hashes"][0]["content"] for a in made["pedigree"]["ancestors"]}
+    assert found == {"sglang": "ac" * 32, "cutlass": "ad" * 32}
+    assert {r["type"] for r in made["externalReferences"]} == {"vcs", "distribution"}
+    assert properties(made)["compilers:nvcc:sha256 of bin/nvcc"] == "ab" * 32
+    # The toolkit compiled it and is not installed: it has a key and no wheel.
+    with_it = component(data, "cuda-toolkit")
+    assert (with_it["scope"], properties(with_it)) == ("excluded", {"key": "b" * 12})
 
 
 def test_the_same_release_is_the_same_text_and_another_has_another_number() -> None:
@@ -105,5 +118,5 @@ def test_a_time_is_told_when_it_is_given() -> None:
 
 @pytest.mark.parametrize("receipts", [[], [{"name": "other"}], [{"version": "1"}]])
 def test_a_component_without_its_receipt_is_an_error(receipts: list[dict[str, Any]]) -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises((KeyError, ValueError)):
         render_sbom(MANIFEST, receipts)
