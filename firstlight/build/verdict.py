@@ -56,9 +56,10 @@ class Library(Model):
 
 
 class Verdict(Model):
-    """All that was found of one wheel; `error` and `fix` alone where it cannot be read.
+    """All that was found of one wheel; `error` and `fix` where it cannot be read.
 
-    `symbols` and `environment` say whether and where those were checked.
+    `faults` are all of them, those of its libraries too. `symbols` and `environment` say whether
+    and where those were checked.
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -77,14 +78,9 @@ class Verdict(Model):
     notes: tuple[str, ...] = ()
 
     @property
-    def all_faults(self) -> tuple[Fault, ...]:
-        """Of the wheel and of each of its libraries."""
-        return (*self.faults, *(fault for lib in self.libraries for fault in lib.faults))
-
-    @property
     def holds(self) -> bool:
         """True for a wheel that could be read and is as it should be."""
-        return not self.error and not self.all_faults
+        return not self.error and not self.faults
 
 
 class BadArch(FirstlightError):
@@ -141,7 +137,7 @@ def text(verdict: Verdict, arch: str) -> str:
         lines += [columns(_rows(verdict)), ""]
     lines += [*_needs(verdict), f"symbols      {verdict.symbols}"]
     lines += [f"environment  {verdict.environment}", *_notes(verdict)]
-    lines += [f"fault: {fault}" for fault in verdict.all_faults]
+    lines += [f"fault: {fault}" for fault in verdict.faults]
     return "\n".join([*lines, _conclusion(verdict, arch)])
 
 
@@ -173,7 +169,7 @@ def _notes(verdict: Verdict) -> Iterator[str]:
 
 def _conclusion(verdict: Verdict, arch: str) -> str:
     asked = f" for {arch} ({', '.join(targets(arch))})" if arch else ""
-    count = len(verdict.all_faults)
+    count = len(verdict.faults)
     if count:
         return f"{count} fault{'s' if count > 1 else ''}{asked}"
     return f"no fault{asked}"

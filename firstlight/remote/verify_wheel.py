@@ -104,8 +104,8 @@ class Found:
     environment: str = "not checked: no interpreter was given"
 
     @property
-    def is_good(self) -> bool:
-        return not self.faults and not any(held.faults for held in self.libraries)
+    def all_faults(self) -> list[Fault]:
+        return [*self.faults, *(fault for held in self.libraries for fault in held.faults)]
 
 
 def hold(path: Path, name: str, size: int) -> Held:
@@ -241,7 +241,7 @@ def described(wheel: Path, name: WheelName, found: Found) -> dict[str, Any]:
         "libraries": [held.to_json() for held in found.libraries],
         "symbols": found.symbols,
         "environment": found.environment,
-        "faults": [asdict(fault) for fault in found.faults],
+        "faults": [asdict(fault) for fault in found.all_faults],
         "notes": found.notes,
     }
 
@@ -267,12 +267,13 @@ def verdict(options: argparse.Namespace) -> tuple[dict[str, Any], int]:
                 "that is no name of a wheel", "give it the name that it was built with"
             )
         found = examine(options, expect, name)
-        return document | described(options.wheel, name, found), 0 if found.is_good else 1
+        return document | described(options.wheel, name, found), 1 if found.all_faults else 0
     except Unreadable as error:
         what, fix = str(error), error.fix
     except OSError as error:
         what, fix = f"{error.filename or options.wheel}: {error.strerror}", "check that path"
-    return {**document, "error": what, "fix": fix}, 2
+    faults = [asdict(Fault("wheel", "", what))]
+    return {**document, "error": what, "fix": fix, "faults": faults}, 2
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:

@@ -47,7 +47,10 @@ WHEEL: dict[str, Any] = {
     "libraries": [LIBRARY, HOST_ONLY],
     "symbols": "not checked: no site-packages was given",
     "environment": "not checked: no interpreter was given",
-    "faults": [{"check": "record", "where": "kern/a.py", "what": "RECORD does not list it"}],
+    "faults": [
+        {"check": "record", "where": "kern/a.py", "what": "RECORD does not list it"},
+        LIBRARY["faults"][0],
+    ],
     "notes": ["platform tag linux_x86_64 promises nothing of the host's glibc"],
 }
 TEXT = f"""\

@@ -40,8 +40,7 @@ class Told:
 
     @property
     def faults(self) -> list[tuple[str, str, str]]:
-        inside = [f for library in self.data["libraries"] for f in library["faults"]]
-        return [(f["check"], f["where"], f["what"]) for f in [*self.data["faults"], *inside]]
+        return [(f["check"], f["where"], f["what"]) for f in self.data["faults"]]
 
     @property
     def library(self) -> dict[str, Any]:
@@ -141,6 +140,7 @@ def test_a_wrong_target_is_told_with_what_is_there(
     fault = next(fault for fault in told.faults if fault[0] == check)
     assert fault[1] == LIBRARY
     assert fault[2].startswith(what)
+    assert check in [f["check"] for f in told.library["faults"]]
 
 
 def test_ptx_and_other_targets_may_be_allowed(tmp_path: Path, made: Make) -> None:
@@ -373,6 +373,7 @@ def test_what_is_no_wheel_says_why(tmp_path: Path) -> None:
         assert told.code == 2
         assert what in told.data["error"]
         assert told.data["fix"]
+        assert told.faults == [("wheel", "", told.data["error"])]
 
 
 def test_names_that_lead_outside_and_doubles(tmp_path: Path) -> None:
