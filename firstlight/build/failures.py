@@ -18,6 +18,7 @@ from typing import Literal
 from pydantic import Field
 
 from firstlight.build.loglines import LIMIT, error_weight, flat, indent, is_mild, plain
+from firstlight.build.needles import SHORTEST, any_of, needles
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Model, Place
 from firstlight.hosts.inventory import NAME
@@ -92,9 +93,7 @@ class _Test:
     pattern: re.Pattern[str]
     unless: re.Pattern[str] | None
 
-    def match(self, text: str, mild: bool) -> Match | None:
-        if mild and not self.rule.mild:
-            return None
+    def match(self, text: str) -> Match | None:
         found = self.pattern.search(text)
         if not found or (self.unless and self.unless.search(text)):
             return None
@@ -102,30 +101,50 @@ class _Test:
         return Match(self.rule, self.rule.cause.format(**groups), self.rule.fix.format(**groups))
 
 
+class _Index:
+    """Tests in the order of the table, found by the plain texts that their lines must hold."""
+
+    def __init__(self, tests: Iterable[_Test]) -> None:
+        self.tests = tuple(tests)
+        self._needles: dict[str, list[int]] = {}
+        for index, test in enumerate(self.tests):
+            for needle in needles(test.pattern.pattern):
+                self._needles.setdefault(needle, []).append(index)
+        self._any = any_of(self._needles)
+
+    def worth(self, low: str) -> bool:
+        """False for the many lines that no test can match."""
+        return bool(self._any.search(low))
+
+    def first(self, text: str, low: str) -> Match | None:
+        if not self.worth(low):
+            return None
+        hits = {index for needle, at in self._needles.items() if needle in low for index in at}
+        tried = (self.tests[index].match(text) for index in sorted(hits))
+        return next((match for match in tried if match), None)
+
+
 class Rules:
-    """Rules ready for use. A line is looked at by those alone whose plain text it holds."""
+    """Rules ready for use."""
 
     def __init__(self, rules: Iterable[Rule] = ()) -> None:
-        self._tests: list[_Test] = []
-        self._needles: dict[str, list[int]] = {}
-        for rule in rules:
-            unless = re.compile(rule.unless) if rule.unless else None
-            for pattern in rule.patterns:
-                for needle in needles(pattern):
-                    self._needles.setdefault(needle, []).append(len(self._tests))
-                self._tests.append(_Test(rule, re.compile(pattern), unless))
+        self._all = _Index(test for rule in rules for test in _tests(rule))
+        self._mild = _Index(test for test in self._all.tests if test.rule.mild)
 
     def match(self, text: str, low: str, quoted: bool = False) -> Match | None:
         """The first rule of the table that knows a flat line; `low` is it in lower case.
 
         What is `quoted` counts as mild, as warnings do.
         """
-        hits = [index for needle, at in self._needles.items() if needle in low for index in at]
-        if not hits:
+        if not self._all.worth(low):
             return None
-        mild = quoted or is_mild(text)
-        tried = (self._tests[index].match(text, mild) for index in sorted(hits))
-        return next((match for match in tried if match), None)
+        return (self._mild if quoted or is_mild(text) else self._all).first(text, low)
+
+
+def _tests(rule: Rule) -> Iterator[_Test]:
+    unless = re.compile(rule.unless) if rule.unless else None
+    for pattern in rule.patterns:
+        yield _Test(rule, re.compile(pattern), unless)
 
 
 def rules_of(table: FailureTable, where: Literal["build", "serve", "any"] = "any") -> Rules:
@@ -168,38 +187,9 @@ def check_failures(
     return tuple(document.fault(place, message) for place, message in found)
 
 
-def needles(pattern: str) -> tuple[str, ...]:
-    """Plain texts in lower case of which every line that matches holds one; () = none is known.
-
-    Groups are read from the inside out; what may be absent counts for nothing.
-    """
-    text = re.sub(r"\\([^\w\s])", lambda escaped: chr(_SAFE + ord(escaped[1])), pattern)
-    text = re.sub(r"\\\w|\[\^?\]?[^\]]*\]", "\0", text)
-    groups: dict[str, tuple[str, ...]] = {}
-
-    def closed(found: re.Match[str]) -> str:
-        name = chr(_GROUP + len(groups))
-        counts = found["kind"] in (None, "?:") or found["kind"].startswith("?P<")
-        certain = counts and not found["maybe"]
-        groups[name] = _choices(found["inside"], groups) if certain else ()
-        return name
-
-    more = 1
-    while more:
-        text, more = _INNERMOST.subn(closed, text)
-    return _choices(text, groups)
-
-
 UNKNOWN_FIX = (
     "read the log from that line on; once the cause is known, a rule in recipes/failures.yaml "
     "tells it the next time"
-)
-_SHORTEST = 4
-# Escaped characters are carried as private ones, so that they are not taken for operators.
-_SAFE = 0xE000
-_GROUP = 0xE800
-_INNERMOST = re.compile(
-    r"\((?P<kind>\?(?:P<\w+>|[:=!]|<[=!]|[a-z]+(?=\))))?(?P<inside>[^()]*)\)(?P<maybe>[*?{])?"
 )
 
 
@@ -260,23 +250,6 @@ def _windows(pieces: Iterable[_Line]) -> Iterator[deque[_Line | None]]:
             yield held
 
 
-def _choices(text: str, groups: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    found: list[str] = []
-    for choice in re.sub(r"[^\0|](?:[*?]|\{[^}]*\})", "\0", text).split("|"):
-        runs = re.findall("[^\\0.^$*+?{}\ue800-\uefff]+", choice)
-        offers: list[tuple[str, ...]] = [("".join(map(_unsafe, run)).lower(),) for run in runs]
-        offers += [groups[char] for char in choice if char in groups]
-        best = max(offers, key=lambda texts: min(map(len, texts), default=0), default=())
-        if min(map(len, best), default=0) < _SHORTEST:
-            return ()
-        found += best
-    return tuple(found)
-
-
-def _unsafe(char: str) -> str:
-    return chr(ord(char) - _SAFE) if _SAFE <= ord(char) < _SAFE + 128 else char
-
-
 def _faults(rule: Rule) -> Iterator[tuple[Place, str]]:
     groups: set[str] | None = None
     for number, pattern in enumerate(rule.patterns):
@@ -284,7 +257,7 @@ def _faults(rule: Rule) -> Iterator[tuple[Place, str]]:
         if message:
             yield ("patterns", number), message
         elif not needles(pattern):
-            message = f"pattern {pattern!r} needs {_SHORTEST} plain letters in a row in every match"
+            message = f"pattern {pattern!r} needs {SHORTEST} plain letters in a row in every match"
             yield ("patterns", number), message
         groups = known if groups is None else groups & known
     if rule.unless and _groups(rule.unless)[1]:

@@ -82,6 +82,7 @@ _MILD = re.compile(
     r"(?i:\bwarning\b(?: #\S+)? ?:)|^\s*(?:WARN|WARNING|Warning)\b|- WARNING -|\w+Warning: "
     r"|^\s*CMake (?:Deprecation )?Warning|^\s*-- |^\s*note:|: note: | disabled: "
     r"|Ignore import error|^server_args=|^usage: |^\s+\[-|^\[\d+/\d+\] |^\+ |^#\$ "
+    r"|^(?:ptxas|nvlink) info"
     rf"|^\s*(?:cd \S+ && )?(?:: && )?(?:\S*/)?{_TOOLS} +(?:-|\S+\.(?:c|cc|cpp|cu|o|py|rs)\b)"
     r"|^(?:Receive|Finish): obj=|^(?:Prefill|Decode) batch"
     r"|\bPASSED\b|\.\.\. ok$|^ok \d|\(ignored\)|\bTest +#?\d+.*Passed"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from firstlight.build.failures import Rules
 from firstlight.core.command import Script
 from firstlight.core.errors import Detached, HostError
 from firstlight.core.plan import Plan, Ship, Step, WriteFile, preview
@@ -17,6 +18,7 @@ from firstlight.effects.shell import Shell
 from firstlight.flows import programs, prove, recipes, server, target, watch
 from firstlight.flows.build import all_orders, built_release
 from firstlight.flows.closing import closing
+from firstlight.flows.failures import known
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey
@@ -75,9 +77,10 @@ def deploy(
         return Report(preview(plan), _data(goal.target.manifest, {}, changed=False))
     secrets = {} if goal.running else take_secrets(profile, os.environ)
     plan = _plan(root, goal, name, secrets)
+    rules = known(root, "serve")
     for line in plan.done:
         console.say(f"in place: {line}")
-    found = _execute(plan, goal, shell, profile, console)
+    found = _execute(plan, goal, shell, profile, rules, console)
     made, told = goal.target.manifest, prove.to_json(found, profile)
     text = f"{name}: {profile.name} is served\n\n{closing(shell.host, made.model_dump(), told)}"
     return Report(text, _data(made, told, changed=True))
@@ -131,7 +134,12 @@ def _plan(root: Path, goal: target.Goal, host: str, secrets: Mapping[str, str]) 
 
 
 def _execute(
-    plan: Plan, goal: target.Goal, shell: Shell, profile: Profile, console: Console
+    plan: Plan,
+    goal: target.Goal,
+    shell: Shell,
+    profile: Profile,
+    rules: Rules,
+    console: Console,
 ) -> prove.Proof:
     """Run the plan; whatever goes wrong after the start, the server that ran before comes back."""
     made, service = goal.target, goal.target.service
@@ -141,7 +149,7 @@ def _execute(
     proofs: list[prove.Proof] = []
 
     def ready() -> None:
-        logs.append(watch.until_ready(shell, service, made.manifest, limits, console))
+        logs.append(watch.until_ready(shell, service, made.manifest, limits, rules, console))
 
     def smoke() -> None:
         key = prove.api_key(profile, os.environ)

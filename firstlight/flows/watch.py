@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 
+from firstlight.build.failures import Rules
 from firstlight.core.errors import StepError
 from firstlight.core.words import span
 from firstlight.effects.console import Console
@@ -15,7 +16,7 @@ from firstlight.serve import launch
 from firstlight.serve.manifest import Manifest
 from firstlight.serve.readiness import Limits, Moment, Process, Readiness, judge, phase_text
 from firstlight.serve.running import ServerState
-from firstlight.serve.serverlog import Phase, ServerLog, feed
+from firstlight.serve.serverlog import Phase, ServerLog, begin, feed
 
 _PAUSE_S = 0.5
 _TAIL_LINES = 15
@@ -39,11 +40,12 @@ def until_ready(
     deployment: launch.Deployment,
     found: Manifest,
     limits: Limits,
+    rules: Rules,
     console: Console,
 ) -> ServerLog:
     """The log of the start once the server is ready; raises StepError with the log's cause."""
-    begin = time.monotonic()
-    view = _View(ServerLog(), since=begin, changed=begin)
+    now = time.monotonic()
+    view = _View(begin(rules), since=now, changed=now)
     while True:
         before = view.log.phase
         look = partial(_look, shell, deployment, found, view)
@@ -114,9 +116,10 @@ def _failure(
     if deployment.launcher == "systemd-system":
         whole = f"journalctl --unit {deployment.unit}"
     evidence = f"log line {verdict.line}: {verdict.evidence}" if verdict.evidence else ""
+    more = f"\n  -> more: {verdict.link}" if verdict.link else ""
     return StepError(
         f"the server of {deployment.profile} did not start: {verdict.text}",
         where=host,
-        remedy=f"{verdict.remedy}\n  -> its whole log, on {host}: {whole}",
+        remedy=f"{verdict.remedy}{more}\n  -> its whole log, on {host}: {whole}",
         log=evidence or "\n".join(view.tail),
     )

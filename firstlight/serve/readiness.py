@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from firstlight.core.words import span
-from firstlight.serve.causes import PORT, Cause
+from firstlight.serve.causes import GPU_FULL, KILLED, PORT, Cause
 from firstlight.serve.serverlog import Phase, ServerLog, cause, last_line, progress
 
 State = Literal["waiting", "ready", "failed"]
@@ -51,7 +51,8 @@ class Moment:
 
 @dataclass(frozen=True)
 class Readiness:
-    """The verdict of one look. `text` is for people; `line` and `evidence` are of the log."""
+    """The verdict of one look. `text` is for people; `line` and `evidence` are of the log,
+    `link` tells more of a known failure."""
 
     state: State
     text: str
@@ -59,6 +60,7 @@ class Readiness:
     remedy: str = ""
     line: int = 0
     evidence: str = ""
+    link: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,12 +134,7 @@ def gpu_full(gpus: Sequence[GpuUse], needed_share: float) -> Readiness | None:
 # A dying server writes its traceback in pieces: the cause is read once it has fallen silent.
 _LAST_WORDS_S = 2.0
 
-_KINDS: Mapping[str, Kind] = {
-    PORT: "port taken",
-    "gpu-memory": "gpu full",
-    "gpu-busy": "gpu full",
-    "pool-size": "gpu full",
-}
+_KINDS: Mapping[str, Kind] = {PORT: "port taken", **{name: "gpu full" for name in GPU_FULL}}
 
 _STALLS: Mapping[Phase, str] = {
     Phase.STARTING: "a GPU or another rank does not answer: check `nvidia-smi`, the driver, "
@@ -165,17 +162,18 @@ def _died(moment: Moment) -> Readiness:
     found = cause(moment.log)
     again = " and was started again" if moment.process.state == "restarting" else ""
     when = f"the server died{again} after {span(moment.elapsed_s)} ({_last_phase(moment)})"
-    if found is None or found.kind == "killed":
+    if found is None or found.kind == KILLED:
         return _died_silent(moment, when, found)
     kind = _KINDS.get(found.kind, "died")
-    return Readiness("failed", f"{when}: {found.kind}", kind, found.advice, found.line, found.text)
+    text = f"{when}: {found.cause}"
+    return Readiness("failed", text, kind, found.fix, found.line, found.text, found.link)
 
 
 def _died_silent(moment: Moment, when: str, found: Cause | None) -> Readiness:
     """Nothing in the log says why: the exit status has the last word."""
     why, remedy = _by_status(moment.process.rc)
     if found is not None:
-        return Readiness("failed", f"{when}: {why}", "died", found.advice, found.line, found.text)
+        return Readiness("failed", f"{when}: {why}", "died", found.fix, found.line, found.text)
     return Readiness("failed", f"{when}: {why}", "died", remedy, evidence=moment.log.last)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
 
+from firstlight.build.failures import Rules
 from firstlight.serve.causes import Cause, Search, look, served, survived
 
 
@@ -101,9 +102,14 @@ class ServerLog:
     former: Cause | None = None
 
 
-def read(text: str) -> ServerLog:
-    """A whole log at once."""
-    return finish(feed(ServerLog(), text))
+def begin(rules: Rules) -> ServerLog:
+    """A log of which nothing has been read, whose causes of death are told by these rules."""
+    return ServerLog(search=Search(rules))
+
+
+def read(text: str, rules: Rules | None = None) -> ServerLog:
+    """A whole log at once; without rules its figures are told, and no known cause of death."""
+    return finish(feed(begin(rules or Rules()), text))
 
 
 def feed(log: ServerLog, text: str) -> ServerLog:
@@ -195,7 +201,8 @@ def _boot(log: ServerLog, _rank: str, _found: re.Match[str]) -> ServerLog:
     if log.phase is Phase.STARTING and not log.search.mortal:
         return replace(log, boots=log.boots + 1)
     former = log.former or log.search.best
-    return ServerLog(lines=log.lines, last=log.last, boots=log.boots + 1, former=former)
+    fresh = begin(log.search.rules)
+    return replace(fresh, lines=log.lines, last=log.last, boots=log.boots + 1, former=former)
 
 
 def _loading(log: ServerLog, rank: str, _found: re.Match[str]) -> ServerLog:

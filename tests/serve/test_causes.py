@@ -4,13 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firstlight.serve.causes import RULES, Cause, Search, look
-from firstlight.serve.serverlog import ServerLog, cause, feed, read
+from firstlight.serve.causes import NEEDED, Search, look
+from firstlight.serve.serverlog import begin, cause, feed, read
 from tests.serve.logs import CRASH, READY, V0523, V059
+from tests.serve.rules import RULES, TABLE
 
 
 def kind(text: str) -> str | None:
-    found = cause(read(text))
+    found = cause(read(text, RULES))
     return found.kind if found else None
 
 
@@ -24,8 +25,8 @@ CRASHES = {
     "ValueError: CPU FP8 KV cache requires Intel AMX support.": "kv-dtype",
     "ValueError: --kv-cache-dtype fp8_e5m2 is not supported on CPU.": "kv-dtype",
     "ModuleNotFoundError: No module named 'torchvision'": "missing-module",
-    "ImportError: /r/x.so: undefined symbol: _ZN3c10": "missing-symbol",
-    "ImportError: libcudart.so.13: cannot open shared object file": "missing-library",
+    "ImportError: /r/x.so: undefined symbol: _ZN3c10": "torch-abi",
+    "ImportError: libcudart.so.13: cannot open shared object file": "cuda-library",
     "ValueError: Model architectures ['Foo'] are not supported for now.": "model-unsupported",
     "RuntimeError: Cannot find any model weights with `/m`": "model-missing",
     "OSError: [Errno 28] No space left on device": "disk",
@@ -38,11 +39,11 @@ CRASHES = {
 @pytest.mark.parametrize(("error", "expected"), CRASHES.items(), ids=CRASHES.values())
 def test_the_first_traceback_wins_over_all_that_follows(error: str, expected: str) -> None:
     text = V0523 + CRASH.format(error=error)
-    found = cause(read(text))
+    found = cause(read(text, RULES))
     assert found is not None
     assert (found.kind, found.text) == (expected, error)
     assert text.splitlines()[found.line - 1] == error
-    assert found.advice
+    assert found.fix
 
 
 LINES = {
@@ -95,33 +96,38 @@ def test_a_kill_is_said_only_when_nothing_else_was() -> None:
 
 
 def test_an_unknown_failure_shows_its_first_error_line() -> None:
-    found = cause(read("all well\nfrobnicate failed: code 7\nfrobnicate failed: code 8\n"))
-    assert found == Cause(
-        "error",
-        2,
-        "frobnicate failed: code 7",
-        "no known failure; the log around this line says more",
-    )
+    found = cause(read("all well\nfrobnicate failed: code 7\nfrobnicate failed: code 8\n", RULES))
+    assert found is not None
+    assert (found.kind, found.line, found.text) == ("error", 2, "frobnicate failed: code 7")
+    assert found.fix == "no known failure; the log around this line says more"
 
 
 def test_evidence_is_kept_short() -> None:
-    found = cause(read("ERROR " + "x" * 5000 + "\n"))
+    found = cause(read("ERROR " + "x" * 5000 + "\n", RULES))
     assert found is not None and len(found.text) == 400
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.kind)
-def test_advice_can_be_filled_from_its_pattern(rule: object) -> None:
-    from firstlight.serve.causes import Rule
+def test_without_rules_nothing_is_known_and_errors_are_told() -> None:
+    found = cause(read(V0523 + CRASH.format(error="torch.OutOfMemoryError: CUDA out of memory.")))
+    assert found is not None and found.kind == "exception"
 
-    assert isinstance(rule, Rule)
-    assert rule.advice.format(*["x"] * rule.pattern.groups)
+
+def test_the_rules_that_a_start_is_judged_by_are_for_servers() -> None:
+    assert set(NEEDED) <= {rule.id for rule in TABLE.rules if rule.where != "build"}
+
+
+def test_a_lost_port_is_remembered_by_a_server_that_calls_itself_ready() -> None:
+    lost = (
+        "[10:00:07] ERROR:    [Errno 98] error while attempting to bind: address already in use\n"
+    )
+    assert kind(V0523 + lost + READY) == "port"
 
 
 @settings(deadline=None)
 @given(st.lists(st.text(), max_size=8))
 def test_any_lines_are_survived(lines: list[str]) -> None:
-    search = Search()
+    search = Search(RULES)
     for number, line in enumerate(lines, 1):
         search = look(search, number, line)
     assert search.best is None or search.best.text
-    feed(ServerLog(), "\n".join(lines))
+    feed(begin(RULES), "\n".join(lines))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from firstlight.serve import serverlog
 from firstlight.serve.readiness import (
     GpuUse,
     Limits,
@@ -12,8 +13,14 @@ from firstlight.serve.readiness import (
     phase_text,
     port_taken,
 )
-from firstlight.serve.serverlog import ServerLog, feed, read
+from firstlight.serve.serverlog import ServerLog, begin, feed
 from tests.serve.logs import CRASH, READY, V0523, V059
+from tests.serve.rules import RULES
+
+
+def read(text: str) -> ServerLog:
+    return serverlog.read(text, RULES)
+
 
 UP = Process("running")
 LIMITS = Limits(start_s=600, stall_s=120)
@@ -85,7 +92,10 @@ def test_a_death_gives_the_logs_cause() -> None:
     verdict = judge(Moment(log, Process("exited", -9), (0,), 12, 0), LIMITS)
     assert (verdict.state, verdict.kind) == ("failed", "died")
     assert verdict.evidence == "ModuleNotFoundError: No module named 'gguf'"
-    assert verdict.text == "the server died after 12.0 s (while warming up): missing-module"
+    assert (
+        verdict.text
+        == "the server died after 12.0 s (while warming up): the Python module gguf is missing"
+    )
     assert "lock" in verdict.remedy
     served = read(V0523 + READY + CRASH.format(error="KeyError: 'x'"))
     assert "(while serving)" in judge(Moment(served, Process("failed", 1)), LIMITS).text
@@ -128,7 +138,7 @@ def test_a_restart_is_a_death() -> None:
 
 
 def test_the_last_words_of_a_dying_server_are_waited_for() -> None:
-    log = feed(ServerLog(), CRASH.format(error="KeyError: 'x'").partition("KeyError")[0])
+    log = feed(begin(RULES), CRASH.format(error="KeyError: 'x'").partition("KeyError")[0])
     assert judge(Moment(log, UP, (), 5, 0.5), LIMITS).state == "waiting"
     whole = read(CRASH.format(error="KeyError: 'x'"))
     verdict = judge(Moment(whole, UP, (), 8, 3), LIMITS)

@@ -20,6 +20,7 @@ from firstlight.serve.serverlog import (
     read,
 )
 from tests.serve.logs import CRASH, POOLS, READY, V0523, V059
+from tests.serve.rules import RULES
 
 
 def phases(text: str) -> list[Phase]:
@@ -87,11 +88,11 @@ def test_the_last_line_has_no_stamp_and_no_colour() -> None:
 
 def test_a_second_boot_forgets_the_first_but_for_its_cause() -> None:
     crash = CRASH.format(error="torch.OutOfMemoryError: CUDA out of memory.")
-    twice = read(V0523 + crash + V0523)
+    twice = read(V0523 + crash + V0523, RULES)
     assert (twice.boots, len(twice.pools), twice.phase) == (2, 1, Phase.WARMUP)
     found = cause(twice)
     assert found is not None and found.kind == "gpu-memory"
-    assert cause(read(V0523 + crash + V0523 + READY)) is None
+    assert cause(read(V0523 + crash + V0523 + READY, RULES)) is None
 
 
 def test_what_one_rank_says_moves_no_phase_of_the_first() -> None:
@@ -166,7 +167,7 @@ RECORDED = {
 @pytest.mark.parametrize("number", sorted(RECORDED))
 def test_recorded_logs(shared: Path, number: str) -> None:
     (path,) = (shared / "data" / "server-logs").glob(f"{number}-*.log")
-    log = read(path.read_text(encoding="utf-8"))
+    log = read(path.read_text(encoding="utf-8"), RULES)
     phase, tokens, kind, pools = RECORDED[number]
     assert (log.phase, log.max_total_tokens) == (phase, tokens)
     said = [(p.label, p.dtype.removeprefix("torch."), p.tokens, p.draft) for p in log.pools]
@@ -182,7 +183,7 @@ def test_the_recorded_logs_are_all_expected(shared: Path) -> None:
 
 def test_recorded_evidence_is_the_first_causal_line(shared: Path) -> None:
     folder = shared / "data" / "server-logs"
-    found = cause(read((folder / "02-crash-after-pool-fp4-scales.log").read_text()))
+    found = cause(read((folder / "02-crash-after-pool-fp4-scales.log").read_text(), RULES))
     assert found is not None
     assert found.line == 25
     assert found.text.startswith("RuntimeError: NVFP4 KV cache global scales must be calibrated")

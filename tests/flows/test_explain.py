@@ -1,0 +1,134 @@
+"""`invoke explain`: a log from a file or a pipe, known, unknown or sound; `check` of its table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from firstlight.core.errors import FirstlightError
+from firstlight.effects.console import Console, nowhere
+from firstlight.flows import explain
+from tests.flows.project import INVOKE, REPO, Project, make_project
+from tests.serve.logs import CRASH, READY, V0523
+
+KILLED = (
+    "ok\n\x1b[31mnvcc error   : 'cicc' died due to signal 9 (Kill signal)\x1b[0m\nninja: error\n"
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(tmp_path, [{"name": "local"}])
+
+
+def told(tmp_path: Path, log: str) -> tuple[str, int]:
+    file = tmp_path / "log"
+    file.write_bytes(log.encode())
+    report = explain.run(REPO, Console(nowhere()), log=str(file))
+    return report.text.replace(str(file), "LOG"), report.exit_code
+
+
+def test_a_known_failure_is_told_with_its_line_fix_and_link(project: Project) -> None:
+    file = project.write("build.log", KILLED)
+    done = project.invoke("explain", "--log", str(file), check=True)
+    assert done.stdout.splitlines() == [
+        "cause: the kernel killed a compiler (cicc): the machine, or the build's memory limit, "
+        "was full",
+        f"evidence: {file}:2: nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+        "fix: build with fewer jobs (MAX_JOBS), one nvcc thread each (NVCC_THREADS=1, "
+        "SGL_KERNEL_COMPILE_THREADS=1) and one architecture: count 4 to 7 GiB for each job",
+        "link: https://github.com/Dao-AILab/flash-attention/pull/2079",
+    ]
+
+
+def test_programs_are_told_the_same_and_a_pipe_is_read(project: Project) -> None:
+    done = subprocess.run(
+        [str(INVOKE), "explain", "--log", "-", "--json"],
+        cwd=project.root,
+        env=project.environ(),
+        input=KILLED,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+    said = json.loads(done.stdout)
+    assert (said["rule"], said["line"], said["known"]) == ("compiler-killed", 2, True)
+    assert said["log"] == "standard input"
+
+
+def test_an_unknown_failure_is_shown_by_its_first_error(tmp_path: Path) -> None:
+    text, code = told(tmp_path, "a\nb\nx.c:1: error: odd\nc\nd\ne\nerror: the last noise\n")
+    assert code == 1
+    assert text.splitlines()[:7] == [
+        "cause: unknown: no rule knows this; it is the first error of the log",
+        "evidence: LOG:3: x.c:1: error: odd",
+        "         1 | a",
+        "         2 | b",
+        "  >      3 | x.c:1: error: odd",
+        "         4 | c",
+        "         5 | d",
+    ]
+    assert "noise" not in text
+
+
+def test_a_sound_log_has_no_error(tmp_path: Path) -> None:
+    assert told(tmp_path, "all well\n") == ("nothing in LOG looks like an error", 1)
+    assert told(tmp_path, "") == ("nothing in LOG looks like an error", 1)
+
+
+def test_what_a_server_survived_is_no_cause(tmp_path: Path) -> None:
+    crash = CRASH.format(error="torch.OutOfMemoryError: CUDA out of memory.")
+    assert told(tmp_path, V0523 + crash + READY)[1] == 1
+    text, code = told(tmp_path, V0523 + crash)
+    assert code == 0 and text.startswith("cause: the GPU's memory is full\nevidence: LOG:")
+    odd = V0523 + CRASH.format(error="KeyError: 'x'")
+    assert "evidence: LOG:11: KeyError: 'x'" in told(tmp_path, odd)[0]
+
+
+def test_recorded_server_logs_are_explained(shared: Path) -> None:
+    found = {}
+    for log in sorted((shared / "data" / "server-logs").glob("*.log")):
+        report = explain.run(REPO, Console(nowhere()), log=str(log))
+        if report.exit_code == 0:
+            found[log.name[:2]] = report.data["rule"]
+    assert found == {"04": "killed", "08": "no-kernel-image", "09": "hang", "10": "pool-size"}
+
+
+def test_bytes_that_are_no_text_are_survived(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    file.write_bytes(b"\xff\xfe\x00\r\r\n" + b"\xc3" * 100 + b"\nNo space left on device")
+    report = explain.run(REPO, Console(nowhere()), log=str(file))
+    assert (report.data["rule"], report.data["line"]) == ("disk", 3)
+
+
+@pytest.mark.parametrize(
+    ("log", "said"), [("", "which log?"), ("/nope/x", "cannot read /nope/x: No")]
+)
+def test_a_log_that_is_not_there_is_said(log: str, said: str) -> None:
+    with pytest.raises(FirstlightError) as refused:
+        explain.run(REPO, Console(nowhere()), log=log)
+    assert str(refused.value).startswith(said)
+
+
+def test_check_tells_faults_of_the_table_with_their_place(project: Project) -> None:
+    project.change("recipes/failures.yaml", ("  - id: disk\n", "  - id: disk\n    wher: x\n"))
+    said = project.invoke("check").stdout
+    assert "unknown key 'wher'; did you mean 'where'?" in said
+    project.change(
+        "recipes/failures.yaml",
+        ("    wher: x\n", ""),
+        ("'No space left on device'", "'No space (left'"),
+    )
+    (line,) = (
+        number
+        for number, text in enumerate(project.read("recipes/failures.yaml").splitlines(), 1)
+        if "'No space (left'" in text
+    )
+    done = project.invoke("check")
+    assert done.returncode == 2
+    assert (
+        f"recipes/failures.yaml:{line}:9: 'No space (left' is no regular expression" in done.stdout
+    )
