@@ -63,7 +63,8 @@ class Check(Model):
 
     `targets` are, for each capability, the SASS targets of which every CUDA library must hold one;
     `unless` are libraries excused from that. `imports` must work, without a GPU, in an environment
-    that has only `run` (names of the stack's packages, with what they need) beside the wheel.
+    that has only `run` (names of packages, with what they need; the component's own name stands for
+    what its published metadata requires) beside the wheel.
     """
 
     targets: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)

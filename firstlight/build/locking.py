@@ -130,7 +130,9 @@ def read_lock(
 ) -> LockFile:
     """The lock from what the scripts printed, by the ids of their steps."""
     pythons = {python: _read_python(stack, choices, found, python) for python in stack.python}
-    tools, toolkit = (_read_shared(stack, found, key) for key in ("tools", "toolkit"))
+    tools, resolved = (_read_shared(stack, found, key) for key in ("tools", "toolkit"))
+    # The package that names them all holds nothing.
+    toolkit = [wheel for wheel in resolved if wheel.name.startswith("nvidia-")]
     return make_lock(stack, components, pythons, tools, toolkit, _read_archives(choices, found))
 
 

@@ -91,8 +91,10 @@ def resolve_check(uv: str, stack: Stack, choices: Choices, name: str, python: st
     """Print the pylock.toml of what a component's wheel is tried out with."""
     build = choices[name].build
     assert build is not None
-    wanted = [*build.check.run, *_published(stack, choices, build.check.run)]
-    return _resolve(uv, stack, python, wanted, _own(stack, choices))
+    run = [pinned(choices[one]) if one == name else one for one in build.check.run]
+    wanted = [*run, *_published(stack, choices, build.check.run)]
+    own = [one for one in _own(stack, choices) if one not in build.check.run]
+    return _resolve(uv, stack, python, wanted, own)
 
 
 def without_own(wheels: Iterable[Wheel], choices: Choices) -> tuple[Wheel, ...]:

@@ -23,12 +23,18 @@ def judged(wheel: Path, done: subprocess.CompletedProcess[str]) -> dict[str, Any
         raise Fault(f"{wheel.name} could not be checked: {done.stdout.strip()[:300]}", "") from None
     if done.returncode == 0:
         return found
-    faults = tuple(f"  {line}" for line in found.get("faults", []))
+    faults = tuple(f"  {told(fault)}" for fault in found.get("faults", []))
     raise Fault(
         f"{wheel.name} is not what was asked for; the store does not take it",
         "correct the component's build or its check; `invoke verify` says the same of any wheel",
         faults,
     )
+
+
+def told(fault: Any) -> str:
+    """One objection of the verifier in a line."""
+    where = f"{fault['where']}: " if fault["where"] else ""
+    return f"{where}{fault['what']}"
 
 
 def receipt(
