@@ -87,9 +87,7 @@ def choose(
     stay = {f"releases/{one.release}" for one in kept}
     finished = {item for item in holdings.items if not item.endswith((".partial", ".old"))}
     gone = {item for item in finished if item.startswith("releases/")} - stay
-    gone |= {item for item in holdings.items if item.endswith(GONE)}
-    # No build runs, so these are of builds that were killed; wheels would be gone on with.
-    gone |= {i for i in holdings.items if i.endswith(".partial") and i[:5] in ("relea", "store")}
+    gone |= {item for item in holdings.items if _is_left_over(holdings, item)}
     if store:
         gone |= _unnamed(holdings, finished, stay, frozenset(wanted))
     order = tuple(sorted(gone, key=lambda item: (list(_KINDS).index(_folder(item)), item)))
@@ -108,6 +106,18 @@ def _kept(holdings: Holdings, keep: int) -> Iterator[Kept]:
             yield Kept(release, uses[release])
         elif place[stack] <= keep:
             yield Kept(release, f"{place[stack]} of {keep} newest")
+
+
+def _is_left_over(holdings: Holdings, item: str) -> bool:
+    """Half-done, by a pruning or a build that was killed: no build runs now.
+
+    What is being sent to this host is no job of it, so that is given a day. Wheels in part are gone
+    on with by whoever fetches them next.
+    """
+    if item.endswith((".ship.partial", ".incoming.partial")):
+        return holdings.now - holdings.items[item] > _DAY_S
+    ours = _folder(item) in ("releases", "store")
+    return item.endswith(GONE) or (ours and item.endswith(".partial"))
 
 
 def _is_release(item: str) -> bool:

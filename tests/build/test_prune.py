@@ -92,6 +92,14 @@ def test_what_was_left_half_done_goes_and_is_no_release() -> None:
     assert set(cut.gone) == {A1 + GONE, "releases/c-py311-1.partial", f"wheels/x{GONE}"}
 
 
+def test_what_is_being_sent_is_given_a_day() -> None:
+    coming = {"store/k-1.ship.partial": 400, "store/r.incoming.partial": 400}
+    here = holdings(items={**holdings().items, **coming})
+    assert not set(coming) & set(choose(here, 3, store=True).gone)
+    late = holdings(items=here.items, now=400 + 25 * 3600)
+    assert set(choose(late, 3).gone) == set(coming)
+
+
 def test_the_step_is_one_job_under_the_lock_of_builds() -> None:
     cut = choose(holdings(), 1, store=True, wanted=("now",))
     step = prune_step(cut, ROOT)
