@@ -150,8 +150,14 @@ def explain(c, log="", json=False, debug=False):
     front.run("explain", ROOT, log=log, json=json, debug=debug)
 
 
+@verb()
+def fetch(c, stack="", dry_run=False, debug=False):
+    """Bring every source and wheel of a lock onto this machine; builds then need no network."""
+    front.run("fetch", ROOT, stack=stack, dry_run=dry_run, debug=debug)
+
+
 VERBS = (
-    up, build, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom, prune,
+    up, build, fetch, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom, prune,
     ship, verify, explain,
 )  # fmt: skip
 namespace = Collection(*VERBS)

@@ -155,8 +155,9 @@ def _picks(stack: Stack, components: Mapping[str, Component]) -> Iterator[tuple[
 
 def _buildable(stack: Stack, component: Component) -> Iterator[tuple[Place, str]]:
     build, place = component.build, ("components", component.name)
+    there = {*stack.components, *(package.name for package in stack.prebuilt)}
     for need in build.needs if build else ():
-        if need not in stack.components:
+        if need not in there:
             yield place, f"{component.name} needs {need}, which is none of the stack's components"
     for capability in stack.arch_list if build and build.check.targets else ():
         if build and capability not in build.check.targets:

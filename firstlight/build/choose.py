@@ -42,7 +42,7 @@ class Choice:
     @property
     def needs(self) -> tuple[str, ...]:
         """The components that must be made before this one."""
-        return self.build.needs if self.build else ()
+        return self.build.needs if self.build and self.from_source else ()
 
 
 def choose(stack: Stack, components: Mapping[str, Component]) -> dict[str, Choice]:

@@ -62,7 +62,7 @@ def lock_inputs(stack: Stack, components: Mapping[str, Component]) -> str:
 
 
 def _asked_of(choice: Choice) -> dict[str, Any]:
-    build = choice.build
+    build = choice.build if choice.from_source else None
     return {
         "name": choice.name,
         "version": choice.version,

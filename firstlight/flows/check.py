@@ -91,7 +91,7 @@ def run(root: Path, _console: Console) -> Report:
     templates = findings.tried(lambda: target.templates(root))
     if templates is not None:
         findings.faults += _template_faults(templates, profiles)
-    return _report(findings)
+    return _report(findings, _unlocked(root, stacks))
 
 
 def _unread(root: Path) -> Iterable[Fault]:
@@ -147,9 +147,7 @@ def _lock_faults(
     known = {name: document.value for name, document in components.items()}
     there = catalog.names(root, recipes.LOCKS, recipes.LOCK_SUFFIX)
     for name, stack in stacks.items():
-        if name not in there:
-            yield stack.fault((), f"no lock; run: invoke lock --stack {name}")
-        elif name in locks and set(stack.value.components) <= set(known):
+        if name in there and name in locks and set(stack.value.components) <= set(known):
             yield from check_lock(stack, locks[name], known)
 
 
@@ -177,10 +175,21 @@ def _template_faults(
                     yield from error.faults
 
 
-def _report(findings: _Findings) -> Report:
+def _unlocked(root: Path, stacks: dict[str, Document[Stack]]) -> list[str]:
+    """Stacks that nothing can be built from yet: no fault, for resolving may take another place."""
+    there = catalog.names(root, recipes.LOCKS, recipes.LOCK_SUFFIX)
+    return [
+        str(stack.fault((), f"not locked yet; run: invoke lock --stack {name}"))
+        for name, stack in sorted(stacks.items())
+        if name not in there
+    ]
+
+
+def _report(findings: _Findings, notes: list[str]) -> Report:
     faults = sorted(set(findings.faults))
-    data = {"files": findings.files, "faults": [vars(fault) for fault in faults]}
+    data = {"files": findings.files, "faults": [vars(f) for f in faults], "notes": notes}
+    told = [f"note: {note}" for note in notes]
     if not faults:
-        return Report(f"{findings.files} files, no fault", data)
-    lines = [*map(str, faults), f"{len(faults)} fault(s) in {findings.files} files"]
+        return Report("\n".join([*told, f"{findings.files} files, no fault"]), data)
+    lines = [*map(str, faults), *told, f"{len(faults)} fault(s) in {findings.files} files"]
     return Report("\n".join(lines), data, ConfigError.exit_code)

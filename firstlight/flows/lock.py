@@ -31,7 +31,7 @@ def run(
 
     `check` resolves nothing: it says whether the lock goes with the stack.
     """
-    document, components = recipes.stack(root, stack or _only_stack(root))
+    document, components = recipes.stack(root, stack or only_stack(root))
     recipe = document.value
     path = root / recipes.LOCKS / f"{recipe.name}{recipes.LOCK_SUFFIX}"
     if check:
@@ -81,7 +81,7 @@ def _known_uv(root: Path, stack: Stack) -> Wheel | None:
     return next((tool for tool in lock.tools if f"{tool.name}=={tool.version}" == _uv(stack)), None)
 
 
-def _only_stack(root: Path) -> str:
+def only_stack(root: Path) -> str:
     names = catalog.names(root, recipes.STACKS)
     if len(names) != 1:
         raise UnknownName(

@@ -1,0 +1,57 @@
+"""The flow of `invoke fetch`: every source and wheel of a lock, onto this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from firstlight.build.fetch import fetch_steps
+from firstlight.build.lock import LockFile
+from firstlight.build.recipe import Python, Stack
+from firstlight.build.sourcing import source_steps
+from firstlight.build.wheel import Wheel
+from firstlight.core.plan import Plan, Step, preview
+from firstlight.core.report import Report
+from firstlight.effects import catalog, execute
+from firstlight.effects.console import Console
+from firstlight.flows import recipes
+from firstlight.flows.ground import Ground, prepare
+from firstlight.flows.lock import only_stack
+from firstlight.flows.reach import look, opener, reached
+
+
+def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False) -> Report:
+    """Fetch what this machine lacks; what it has is shipped to hosts that do not download."""
+    document, components = recipes.stack(root, stack or only_stack(root))
+    lock = recipes.locked(root, document, components)
+    inventory = catalog.inventory(root)
+    with reached(opener(inventory, inventory.hosts["local"], console), console) as shell:
+        by, indexes = (document.value.python[0], sys.executable), document.value.indexes
+        ground = prepare(shell, inventory, look(shell), by, lock.tools, indexes, console, dry_run)
+        plan = Plan("fetch", "local", tuple(_steps(document.value, lock, ground)))
+        data = {"stack": document.value.name, "steps": len(plan.steps)}
+        if dry_run:
+            return Report(preview(plan), data)
+        execute.execute(plan, ground.sites, console)
+    return Report(f"every source and wheel of {document.value.name} is on this machine", data)
+
+
+def _steps(stack: Stack, lock: LockFile, ground: Ground) -> Iterator[Step]:
+    sources = {one.sha256: one for held in lock.archives.values() for one in held}
+    for number, step in enumerate(source_steps(sources.values(), ground.sourcing)):
+        yield dataclasses.replace(step, id=f"{step.id}-{number}")
+    for python in stack.python:
+        depot = dataclasses.replace(ground.depot, series=python)
+        for step in fetch_steps(_wheels(lock, python), depot):
+            yield dataclasses.replace(step, title=f"{step.title}, for Python {python}")
+
+
+def _wheels(lock: LockFile, python: Python) -> list[Wheel]:
+    """Every wheel that a build for that CPython may read."""
+    own = lock.pythons[python]
+    tables = [*own.build.values(), *own.check.values()]
+    found = [*lock.tools, *lock.toolkit, *own.wheels, *own.sources]
+    found += [wheel for table in tables for wheel in table]
+    return list({wheel.sha256: wheel for wheel in found}.values())
