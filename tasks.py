@@ -40,15 +40,16 @@ def up(c, host="", profile="", dry_run=False, debug=False):
     cancel="end the build that runs on the host",
     component="build that one of the stack and what it needs, and no release",
     arch="what GPU to build for on a host without one, 12.0",
+    twice="build the component in two places and compare the wheels",
 )
 def build(
-    c, host="", stack="", profile="", component="", arch="",
+    c, host="", stack="", profile="", component="", arch="", twice=False,
     cancel=False, dry_run=False, debug=False,
 ):  # fmt: skip
     """Build a stack on a host from its lock; again: re-attach, or say that it is in place."""
     front.run(
         "build", ROOT, host=host, stack=stack, profile=profile, component=component, arch=arch,
-        cancel=cancel, dry_run=dry_run, debug=debug,
+        twice=twice, cancel=cancel, dry_run=dry_run, debug=debug,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from firstlight.build.capacity import Need, Share
@@ -43,31 +44,37 @@ def patch_path(layout: Layout, patch: Patch) -> str:
     return str(layout.shared(patch.sha256, patch.file.rpartition("/")[2]))
 
 
-def compile_job(order: Order, choice: Choice, share: Share, python: str) -> tuple[WriteFile, Job]:
-    """The request of one component's build, and the job that does it; `python` is the host's."""
+def compile_job(
+    order: Order, choice: Choice, share: Share, python: str, home: PurePosixPath | None = None
+) -> tuple[WriteFile, Job]:
+    """The request of one component's build, and the job that does it; `python` is the host's.
+
+    `home` is where the artifact goes when it is not for the store.
+    """
     made = artifacts(order)
-    text = json.dumps(request(order, choice, share, python, made), indent=2) + "\n"
+    place = home or made[choice.name].path
+    asked = request(order, choice, share, python, made)
+    asked |= {"home": str(place), "work": str(order.layout.root / "build" / place.name)}
+    text = json.dumps(asked, indent=2) + "\n"
     path = order.layout.shared(digest(text), f"{choice.name}.json")
     program = str(order.programs[COMPILER].target)
     script = Script(COMPILE, (python, program, str(path)))
-    name = made[choice.name].path.name
-    job = Job(f"build-{name}", script, f"build-{choice.name}", share.ceiling_mib, choice.name)
+    lock, ceiling = f"build-{choice.name}", share.ceiling_mib
+    job = Job(f"build-{place.name}", script, lock, ceiling, choice.name)
     return WriteFile(path, text), job
 
 
 def request(
     order: Order, choice: Choice, share: Share, python: str, made: Mapping[str, Artifact]
 ) -> dict[str, Any]:
-    """Everything that build_component.py must know."""
-    build, home = choice.build, made[choice.name].path
+    """Everything that build_component.py must know, but for the places."""
+    build = choice.build
     assert build is not None
     return {
         "name": choice.name,
         "version": choice.version,
         "local_version": choice.local_version,
         "key": made[choice.name].key,
-        "home": str(home),
-        "work": str(order.layout.root / "build" / home.name),
         "python": python,
         **_material(order, choice),
         **_surroundings(order, choice, made),

@@ -52,6 +52,15 @@ mkdir -p -- "$root/sources"
 exec "$python" "$program" "$request" "$root/sources"
 """
 
+COMPARE = """\
+set -uo pipefail
+python=$1 program=$2 elftools=$3 first=$4 second=$5
+PYTHONPATH=$elftools "$python" "$program" "$first"/*.whl "$second"/*.whl
+code=$?
+# 1 means that they differ, which is an answer.
+[ "$code" -le 1 ] || exit "$code"
+"""
+
 TOOLKIT = """\
 set -euo pipefail
 python=$1 program=$2

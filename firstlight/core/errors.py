@@ -79,7 +79,7 @@ class StepError(FirstlightError):
 
 
 class ProofError(FirstlightError):
-    """A server answers, but its answers or its own figures are not what was asked for."""
+    """Something works, but what it gives is not what was asked for."""
 
     exit_code = 5
 

@@ -11,7 +11,7 @@ from firstlight.build.recipe import Python
 from firstlight.core.command import Command
 from firstlight.core.errors import FirstlightError
 from firstlight.flows import recipes, target
-from firstlight.flows.build import all_orders, built_release
+from firstlight.flows.orders import all_orders, built_release
 from firstlight.hosts.inventory import Host
 from firstlight.hosts.survey import Survey
 from firstlight.serve.manifest import Manifest

@@ -16,9 +16,9 @@ from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, prove, recipes, server, target, watch
-from firstlight.flows.build import all_orders, built_release
 from firstlight.flows.closing import closing
 from firstlight.flows.failures import known
+from firstlight.flows.orders import all_orders, built_release
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey

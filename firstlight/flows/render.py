@@ -9,8 +9,8 @@ from firstlight.core.report import Report
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.flows import recipes, target
-from firstlight.flows.build import all_orders, built_release
 from firstlight.flows.facts import ask_facts
+from firstlight.flows.orders import all_orders, built_release
 from firstlight.flows.reach import look, opener, reached
 from firstlight.serve.render import masked, render_launch, render_unit
 

@@ -17,7 +17,7 @@ from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import recipes
-from firstlight.flows.build import all_orders
+from firstlight.flows.orders import all_orders
 from firstlight.flows.reach import opener, reached
 from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import MARK

@@ -31,9 +31,10 @@ from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
-from firstlight.flows.build import all_orders, build, on_this_host, root_steps
+from firstlight.flows.build import build
 from firstlight.flows.carry import Carry, carry_all, relayed, sent
 from firstlight.flows.facts import ask_facts
+from firstlight.flows.orders import all_orders, on_this_host, root_steps
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for

@@ -17,7 +17,8 @@ from firstlight.effects import catalog, library
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Progress, Result
 from firstlight.flows import front
-from firstlight.flows.build import all_orders, build, built_release
+from firstlight.flows.build import build
+from firstlight.flows.orders import all_orders, built_release
 from firstlight.flows.reach import look
 from firstlight.hosts.inventory import Host
 from firstlight.hosts.survey import MARK

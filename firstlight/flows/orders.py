@@ -1,0 +1,96 @@
+"""Orders: what building a stack would mean on a host, for the flows that build, ship or ask."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from firstlight import __version__
+from firstlight.build.base import require_base, require_cards
+from firstlight.build.choose import choose, with_needs
+from firstlight.build.order import Order, release_of
+from firstlight.build.recipe import Python, patches_for
+from firstlight.build.release import Layout, Patch
+from firstlight.build.toolkit import host_toolkit
+from firstlight.core.command import Command, Script
+from firstlight.core.errors import HostError
+from firstlight.core.plan import Run, Step
+from firstlight.effects import library
+from firstlight.flows import programs, recipes
+from firstlight.hosts import pythons
+from firstlight.hosts.facts import Facts, python_for
+from firstlight.hosts.survey import Survey
+
+
+def all_orders(
+    root: Path, stack: str, host_root: PurePosixPath, component: str = ""
+) -> dict[Python, Order]:
+    """What building the stack would mean for each CPython, the most wanted first."""
+    document, components = recipes.stack(root, stack)
+    lock = recipes.locked(root, document, components)
+    registry = recipes.checked_registry(root, components)
+    choices = choose(document.value, components)
+    if component:
+        choices = with_needs(choices, recipes.part(choices, component, stack))
+    patches = {
+        name: tuple(_patch(root, entry.file, entry.load_bearing) for entry in found)
+        for name, choice in choices.items()
+        if (found := patches_for(registry, name, choice.version, stack)) is not None
+    }
+    shipped, layout = programs.shipped(host_root), Layout(host_root)
+    return {
+        python: Order(document.value, choices, lock, python, patches, shipped, layout, __version__)
+        for python in document.value.python
+    }
+
+
+def _patch(root: Path, file: str, load_bearing: bool) -> Patch:
+    path = root / "patches" / file
+    return Patch(file, path, library.sha256(path), load_bearing)
+
+
+def built_release(orders: Mapping[Python, Order], seen: Survey) -> str | None:
+    """The release that is on the host already, whichever CPython it is for."""
+    ids = (release_of(order) for order in orders.values())
+    return next((release for release in ids if release in seen.releases), None)
+
+
+def chosen(orders: Mapping[Python, Order], facts: Facts, host: str) -> tuple[Order, str]:
+    """The order for the CPython that the stack wants most of those the host has, and its path."""
+    stack = next(iter(orders.values())).stack
+    require_base(stack, facts.system.arch or "", facts.system.glibc or "0", host)
+    for series, order in orders.items():
+        found = python_for(facts, [series])
+        if isinstance(found, pythons.Python):
+            return order, str(found.path)
+    trouble = python_for(facts, stack.python)
+    assert not isinstance(trouble, pythons.Python)
+    raise HostError(trouble.what, where=host, remedy=trouble.fix)
+
+
+def on_this_host(order: Order, facts: Facts, host: str, arch: str) -> Order:
+    """The order, where its stack's GPU targets are what that host is, or what was asked for."""
+    stack = order.stack
+    cards = {
+        ".".join(map(str, gpu.compute_capability)) for gpu in facts.gpus if gpu.compute_capability
+    }
+    require_cards(stack, cards, arch, host)
+    if stack.toolkit == "host":
+        path = host_toolkit(facts.cudas, stack.cuda, host)
+        return dataclasses.replace(order, host_toolkit=str(path))
+    return order
+
+
+def root_steps(seen: Survey, facts: Facts, host: str) -> tuple[Step, ...]:
+    """The step that makes the root folder where only root may; none where we may ourselves."""
+    if seen.writable:
+        return ()
+    make = Command(("install", "-d", "-o", seen.user, str(seen.root)))
+    if facts.sudo.kind in ("passwordless", "password"):
+        return (Step("root", f"make {seen.root}, as root", Run(Script(make.line(), sudo=True))),)
+    raise HostError(
+        f"user {seen.user} may not write in {seen.blocked_at}, where {seen.root} would be",
+        where=host,
+        remedy=f"let root run there: {make.line()}; or set another root for it in inventory/",
+    )

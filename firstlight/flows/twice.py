@@ -1,0 +1,55 @@
+"""The flow of `invoke build --component C --twice`: is a build the same bytes in two places?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from firstlight.build.capacity import room
+from firstlight.build.steps import Site
+from firstlight.build.twice import read_comparison, render_comparison
+from firstlight.build.twofold import clear_step, compare, twofold_steps
+from firstlight.core.errors import ProofError, StepError
+from firstlight.core.plan import Plan, preview
+from firstlight.core.report import Report
+from firstlight.effects import execute
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.flows.facts import ask_facts
+from firstlight.flows.ground import prepare
+from firstlight.flows.orders import all_orders, chosen, on_this_host
+from firstlight.hosts.inventory import Inventory
+from firstlight.hosts.survey import Survey
+
+
+def both(
+    root: Path,
+    console: Console,
+    shell: Shell,
+    inventory: Inventory,
+    stack: str,
+    seen: Survey,
+    dry_run: bool,
+    component: str,
+    arch: str,
+) -> Report:
+    """Build a component in two places, compare the wheels, and remove both."""
+    host, facts = shell.host.name, ask_facts(shell, seen.root)
+    orders = all_orders(root, stack, seen.root, component)
+    order, python = chosen(orders, facts, host)
+    order = on_this_host(order, facts, host, arch)
+    by, indexes = (order.python, python), order.stack.indexes
+    ground = prepare(shell, inventory, seen, by, order.lock.tools, indexes, console, dry_run)
+    site = Site(seen.releases, seen.artifacts, ground.depot, ground.sourcing, room(facts))
+    plan = Plan("build", host, tuple(twofold_steps(order, component, site)))
+    if dry_run:
+        return Report(preview(plan), {"component": component})
+    execute.execute(plan, ground.sites, console)
+    result = shell.run(compare(order, component, python), timeout_s=900)
+    if not result.ok:
+        raise StepError("cannot compare the two wheels", where=host, log=result.error_text)
+    told = read_comparison(result.text, host)
+    execute.execute(Plan("build", host, (clear_step(order),)), ground.sites, console)
+    text = render_comparison(told, ("the first build", "the second build"))
+    if not told.equal:
+        raise ProofError(f"{component} is not the same twice: {text}", where=host)
+    return Report(f"{host}: {component}: {text}", {"equal": True, "sha256": told.sha256[0]})
