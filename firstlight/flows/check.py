@@ -144,7 +144,9 @@ def _lock_faults(
     stacks: dict[str, Document[Stack]],
     locks: dict[str, Document[LockFile]],
 ) -> Iterable[Fault]:
-    known = {name: document.value for name, document in components.items()}
+    # One that says another name than its file is told of already.
+    parts = ((name, document.value) for name, document in components.items())
+    known = {name: part for name, part in parts if part.name == name}
     there = catalog.names(root, recipes.LOCKS, recipes.LOCK_SUFFIX)
     for name, stack in stacks.items():
         if name in there and name in locks and set(stack.value.components) <= set(known):
