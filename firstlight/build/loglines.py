@@ -108,7 +108,8 @@ _ECHO = re.compile(
     r"|aborted due to (?:\w+ )?(?:previous )?errors?|could not compile|CMake build failed"
     r"|command .* failed with exit (?:code|status)|exit code: \d+|Error building extension"
     r"|Building wheel for .* (?:did not run|error)|build backend returned an error"
-    r"|sigquit from a child|error messages? above|process exited with"
+    r"|failed to run custom build command|sigquit from a child|error messages? above"
+    r"|process exited with"
 )
 _ERROR = re.compile(
     r"(?:^|[\s:\]>)(|])(?:[\w.]*[A-Z]\w*Error|[eE]rror|ERROR|FATAL|[Ff]atal)"

@@ -163,6 +163,9 @@ ok
 => FAILED: a.o
 ninja: build stopped: subcommand failed.
 """,
+    "a missing build file": """\
+=> ninja: error: loading 'build.ninja': No such file or directory
+""",
     "an index": """\
 Traceback (most recent call last):
   File 'z'

@@ -32,7 +32,7 @@ def nothing_runs(tiny: Tiny) -> bool:
 def test_a_server_that_dies_while_it_loads(built: Tiny) -> None:
     message = fault(built, "crash", NO_RESTART)
     assert "local: the server of tiny did not start: the server died after " in message
-    assert "(while loading weights): exception" in message
+    assert "(while loading weights): an exception that no rule knows" in message
     assert "RuntimeError: the third shard cannot be read" in message
     (log,) = built.root.glob("deployments/tiny/????????????/log")
     assert f"-> its whole log, on local: {log}" in message
@@ -46,7 +46,8 @@ def test_a_server_that_dies_again_and_again_is_not_waited_for(built: Tiny) -> No
 
 def test_an_engine_that_refuses_its_command_line(built: Tiny) -> None:
     message = fault(built, "argument", NO_RESTART)
-    assert "-> the engine refuses its command line: correct `args` in the profile" in message
+    assert "(while starting): the engine refuses its command line" in message
+    assert "-> correct `args` in the profile" in message
     assert "launch_server.py: error: argument --device: no such device" in message
     assert nothing_runs(built)
 

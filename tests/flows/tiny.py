@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firstlight.build.lock import LockFile, PythonLock, make_lock, render
 from firstlight.build.component import Component
+from firstlight.build.lock import LockFile, PythonLock, make_lock, render
 from firstlight.build.recipe import Stack
 from firstlight.build.wheel import Wheel
 from firstlight.core.schema import load
@@ -215,7 +215,9 @@ def make_tiny(folder: Path, pantry: Path, place: Path | None = None, **local: An
     project = make_project(folder, [host], defaults={"host": "local", "profile": "tiny"})
     for name in ("recipes", "patches"):
         for path in sorted((project.root / name).rglob("*.*")):
-            path.unlink()
+            # What is known of failures is of no stack.
+            if path.name != "failures.yaml":
+                path.unlink()
     for file, text in files.items():
         project.write(file, text)
     project.write("recipes/locks/tiny.lock.yaml", make_tiny_lock(project, pantry))
