@@ -134,7 +134,7 @@ def gpu_full(gpus: Sequence[GpuUse], needed_share: float) -> Readiness | None:
 # A dying server writes its traceback in pieces: the cause is read once it has fallen silent.
 _LAST_WORDS_S = 2.0
 
-_KINDS: Mapping[str, Kind] = {PORT: "port taken", **{name: "gpu full" for name in GPU_FULL}}
+_KINDS: Mapping[str, Kind] = {PORT: "port taken", **dict.fromkeys(GPU_FULL, "gpu full")}
 
 _STALLS: Mapping[Phase, str] = {
     Phase.STARTING: "a GPU or another rank does not answer: check `nvidia-smi`, the driver, "
