@@ -98,8 +98,12 @@ def resolve_check(uv: str, stack: Stack, choices: Choices, name: str, python: st
 
 
 def without_own(wheels: Iterable[Wheel], choices: Choices) -> tuple[Wheel, ...]:
-    """Wheels without those that we make ourselves."""
-    own = {canonicalize_name(one.name) for one in choices.values() if not one.as_is}
+    """Wheels without those that we make ourselves.
+
+    The package `cuda-toolkit` that torch requires is another thing than ours of that name.
+    """
+    made = (one for one in choices.values() if one.repacked or one.from_source)
+    own = {canonicalize_name(one.name) for one in made}
     return tuple(wheel for wheel in wheels if canonicalize_name(wheel.name) not in own)
 
 
