@@ -158,7 +158,7 @@ def fetch(c, stack="", dry_run=False, debug=False):
 
 
 VERBS = (
-    up, build, fetch, deploy, stop, status, logs, smoke, ask, facts, check, render, lock, sbom, prune,
-    ship, verify, explain,
+    up, build, fetch, deploy, stop, status, logs, smoke, ask, facts, check, render, lock,
+    verify, explain, ship, sbom, prune,
 )  # fmt: skip
 namespace = Collection(*VERBS)

@@ -65,13 +65,18 @@ class ConnectionLost(HostError):
 
 
 class StepError(FirstlightError):
-    """A step of a plan failed; `log` holds the lines that say why."""
+    """A step of a plan failed; `log` holds the lines that say why.
+
+    `file` is the whole log on that host, where nothing in it has said yet what to do.
+    """
 
     exit_code = 4
 
-    def __init__(self, what: str, *, where: str = "", remedy: str = "", log: str = "") -> None:
+    def __init__(
+        self, what: str, *, where: str = "", remedy: str = "", log: str = "", file: str = ""
+    ) -> None:
         super().__init__(what, where=where, remedy=remedy)
-        self.log = log
+        self.log, self.file = log, file
 
     def __str__(self) -> str:
         quoted = "\n".join(f"  | {line}" for line in self.log.splitlines())

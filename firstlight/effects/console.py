@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TextIO
@@ -32,6 +36,22 @@ class _Live(Protocol):
 def nowhere() -> TextIO:
     """A stream that takes everything and keeps nothing."""
     return Path(os.devnull).open("w", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C waits for the end of this: a moving line that is half taken away cannot be again."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came and callable(before):
+        before(signal.SIGINT, None)
 
 
 def _is_left(stream: TextIO) -> bool:
@@ -123,8 +143,9 @@ class Console:
     def settle(self) -> None:
         """Take the moving line away."""
         if self._live is not None:
-            self._live.stop()
-            self._live = None
+            with _undisturbed():
+                self._live.stop()
+                self._live = None
 
     def ask(self, question: str) -> str:
         """One answer of the person, "" when there is none to ask."""
@@ -160,7 +181,8 @@ class Console:
 
         rich = Rich(file=self._stream)
         text = "\n  ".join(escape(line[: max(rich.width - 6, 20)]) for line in lines)
-        if self._live is None:
-            self._live = rich.status(text)
-            self._live.start()
-        self._live.update(text)
+        with _undisturbed():
+            if self._live is None:
+                self._live = rich.status(text)
+                self._live.start()
+            self._live.update(text)

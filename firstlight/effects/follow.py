@@ -171,6 +171,7 @@ def _failure(step: Step, plan: Plan, site: Site, tail: _Tail) -> StepError:
         where=site.shell.host.name,
         remedy=f"{fix}\n  -> {whole}" if fix else whole,
         log="\n".join(rest[-LOG_LINES:]),
+        file="" if fix else str(file),
     )
 
 

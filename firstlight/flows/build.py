@@ -7,6 +7,7 @@ from pathlib import Path
 from firstlight.build.capacity import room
 from firstlight.build.order import Order, artifacts, release_of
 from firstlight.build.steps import Site, artifact_steps, build_done, build_steps
+from firstlight.core.errors import StepError
 from firstlight.core.plan import Plan, preview
 from firstlight.core.report import Report
 from firstlight.core.words import span
@@ -15,6 +16,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
 from firstlight.flows.facts import ask_facts
+from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import Ground, prepare
 from firstlight.flows.orders import all_orders, built_release, chosen, on_this_host, root_steps
 from firstlight.flows.reach import look, opener, reached
@@ -103,16 +105,20 @@ def build(
     told, data = _told(order, component, name), {"release": release_of(order), "built": False}
     if dry_run or not plan.steps:
         return Report(preview(plan) if dry_run else f"{told} is in place", data)
-    took = _carry_out(plan, ground, order, console)
+    took = _carry_out(root, plan, ground, order, console)
     return Report(f"{told} is built ({took})", {**data, "built": True})
 
 
-def _carry_out(plan: Plan, ground: Ground, order: Order, console: Console) -> str:
-    """Do the plan; how long it took."""
+def _carry_out(root: Path, plan: Plan, ground: Ground, order: Order, console: Console) -> str:
+    """Do the plan; how long it took. A failure is told with what is known of its kind."""
+    rules = known(root, "build")
     console.say(f"{plan.host}: building {order.stack.title}")
     for line in plan.done:
         console.say(f"in place: {line}")
-    outcomes = execute.execute(plan, ground.sites, console)
+    try:
+        outcomes = execute.execute(plan, ground.sites, console)
+    except StepError as error:
+        raise explained(error, ground.sites, rules) from None
     return span(sum(outcome.seconds for outcome in outcomes))
 
 
