@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 PLANNED = {
     "version": "the component's version",
     "tag": "the stack's tag",
-    "local_version": "what its version carries after `+`",
     "cuda": "the CUDA release, 13.0",
     "cuda_tag": "the CUDA release as a wheel names it, cu130",
     "torch": "torch's version",
