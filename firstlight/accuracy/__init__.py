@@ -1,0 +1,1 @@
+"""The accuracy room: what a checkpoint declares and holds, and what a KV cache costs."""
