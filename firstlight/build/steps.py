@@ -124,7 +124,8 @@ def _wanted(order: Order, missing: Mapping[str, Artifact], whole: bool) -> list[
 
 def _archives(order: Order, missing: Iterable[str]) -> list[LockedSource]:
     found = (one for name in missing for one in order.lock.archives.get(name, ()))
-    return list({one.sha256: one for one in found}.values())
+    # Two names of one content are two files: each is looked for by its own.
+    return list({(one.sha256, one.file): one for one in found}.values())
 
 
 def _toolkit(order: Order, site: Site, artifact: Artifact) -> Step:

@@ -39,7 +39,8 @@ def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False)
 
 
 def _steps(stack: Stack, lock: LockFile, ground: Ground) -> Iterator[Step]:
-    sources = {one.sha256: one for held in lock.archives.values() for one in held}
+    archives = [one for held in lock.archives.values() for one in held]
+    sources = {(one.sha256, one.file): one for one in archives}
     for number, step in enumerate(source_steps(sources.values(), ground.sourcing)):
         yield dataclasses.replace(step, id=f"{step.id}-{number}")
     for python in stack.python:
