@@ -155,7 +155,7 @@ def relabel(request: dict[str, Any], wheel: Path, partial: Path) -> Path:
 
 
 def make(request: dict[str, Any], work: Path, partial: Path) -> None:
-    check_space(partial, int(request["disk_mib"]))
+    check_space(partial.parent, int(request["disk_mib"]))
     request["tool_path"] = check_tools(request)
     patches = lay_out(request, work)
     project = source_tree.find_project(work / "src", request["project"], request["subdir"])
@@ -184,10 +184,10 @@ def work_off(request: dict[str, Any]) -> None:
         say(f"{home.name} is in the store already")
         return
     partial = home.with_name(f"{home.name}.partial")
-    for folder in (partial, work):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
     try:
+        for folder in (partial, work):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
         make(request, work, partial)
         partial.rename(home)
         say(f"{home.name} is in the store")
@@ -197,7 +197,17 @@ def work_off(request: dict[str, Any]) -> None:
 
 
 def ended(_signal: int, _frame: object) -> None:
+    # Asked once more while it clears away, it would leave the rest.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(143)
+
+
+def refused(fault: OSError, request: str) -> Fault:
+    """What the system did not let us do."""
+    if fault.errno == errno.ENOSPC:
+        what = f"no space left on the disk of {fault.filename or Path(request).parents[2]}"
+        return Fault(what, "make room, or give the host another root in the inventory")
+    return Fault(f"{fault.filename or request}: {fault.strerror}", "check that path")
 
 
 def main(argv: list[str]) -> int:
@@ -208,8 +218,7 @@ def main(argv: list[str]) -> int:
     except Fault as fault:
         told = fault
     except OSError as fault:
-        fix = "free some space" if fault.errno == errno.ENOSPC else "check that path"
-        told = Fault(f"{fault.filename or argv[0]}: {fault.strerror}", fix)
+        told = refused(fault, argv[0])
     fix = f"\nfix: {told.fix}" if told.fix else ""
     print("\n".join((*told.shown, f"error: {told}")) + fix, file=sys.stderr, flush=True)
     return 1

@@ -6,6 +6,7 @@ When the kernel killed a compiler for memory, the build goes on once more with h
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import resource
@@ -22,8 +23,15 @@ from sandbox import Sandbox
 from unified_diff import Fault
 
 TICK_S = 5.0
+# So long a build that has ended may still have something to say.
+DRAIN_S = 5.0
 MIB = 1024 * 1024
 KILLED = re.compile(rb"Killed signal terminated program|died (?:due to|with) signal 9|signal: 9,")
+NO_SPACE = re.compile(rb"No space left on device")
+NO_NETWORK = re.compile(
+    rb"Connection refused|Network is unreachable|Temporary failure in name resolution"
+    rb"|[Cc]ould not resolve host|Name or service not known|dns error"
+)
 WORD = re.compile(r"\$\{([^}]*)\}")
 
 
@@ -38,6 +46,20 @@ class Effort:
     jobs: int = 0
     command: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class Said:
+    """What a build's output tells of its end: the line of each cause that was seen first."""
+
+    killed: bytes = b""
+    space: bytes = b""
+    network: bytes = b""
+
+    def note(self, line: bytes) -> None:
+        self.killed = self.killed or (line if KILLED.search(line) else b"")
+        self.space = self.space or (line if NO_SPACE.search(line) else b"")
+        self.network = self.network or (line if NO_NETWORK.search(line) else b"")
 
 
 def fill(text: str, values: dict[str, str]) -> str:
@@ -58,6 +80,7 @@ def words(request: dict[str, Any], box: Sandbox, jobs: int) -> dict[str, str]:
         "build": str(work / "build"),
         "venv": str(work / "venv"),
         "launcher": str(work / "bin" / "nvcc_launcher"),
+        "local_version": request["local_version"],
         **fetched,
     }
 
@@ -126,31 +149,33 @@ def command(request: dict[str, Any], box: Sandbox, project: Path, jobs: int) -> 
     return [*argv, str(project)]
 
 
-def run(argv: list[str], env: dict[str, str], effort: Effort) -> tuple[int, bool]:
-    """Run to the end with its output passed on; its exit status, and whether memory ended it."""
-    kills = memory.oom_kills()
-    with subprocess.Popen(
+def run(argv: list[str], env: dict[str, str], effort: Effort) -> tuple[int, Said]:
+    """Run to the end with its output passed on; its exit status, and what it said of its end."""
+    kills, said = memory.oom_kills(), Said()
+    child = subprocess.Popen(
         argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as child:
-        assert child.stdout is not None
-        killed = [False]
-        reader = threading.Thread(target=pass_on, args=(child.stdout, killed))
-        reader.start()
-        try:
-            watch(child, effort)
-        except BaseException:
-            child.kill()
-            raise
-        finally:
-            reader.join(timeout=60)
-    return child.returncode, killed[0] or memory.oom_kills() > kills
+    )
+    # What a build has left running may hold its output open; nobody waits for that.
+    reader = threading.Thread(target=pass_on, args=(child.stdout, said), daemon=True)
+    reader.start()
+    try:
+        watch(child, effort)
+    finally:
+        child.kill()
+        child.wait()
+        reader.join(timeout=DRAIN_S)
+    if memory.oom_kills() > kills:
+        said.killed = said.killed or b"the kernel killed a process"
+    return child.returncode, said
 
 
-def pass_on(stream: Any, killed: list[bool]) -> None:
+def pass_on(stream: Any, said: Said) -> None:
     for line in stream:
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
-        killed[0] = killed[0] or bool(KILLED.search(line))
+        said.note(line)
+        # Where the log's disk is full, the build must not wait for a reader that is gone.
+        with contextlib.suppress(OSError):
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
 
 
 def watch(child: subprocess.Popen[bytes], effort: Effort) -> None:
@@ -166,33 +191,62 @@ def watch(child: subprocess.Popen[bytes], effort: Effort) -> None:
             continue
 
 
+def largest_mib() -> int:
+    """The most that one process which has ended held: it may have come and gone between looks."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+
+
 def build(request: dict[str, Any], box: Sandbox, project: Path) -> tuple[Path, Effort]:
     """The wheel that the project's own build makes; raises Fault when it makes none."""
     effort, begin, jobs = Effort(), time.monotonic(), int(request["jobs"])
+    before = cpu_s()
     while True:
         argv, env = command(request, box, project, jobs), environment(request, box, jobs)
         effort.attempts, effort.jobs = effort.attempts + 1, jobs
         effort.command, effort.env = tuple(argv), tuple(sorted(env.items()))
-        status, starved = run([*box.prefix, *argv], env, effort)
-        if status == 0 or not starved or effort.attempts > 1 or jobs == 1:
+        status, said = run([*box.prefix, *argv], env, effort)
+        if status == 0 or not said.killed or effort.attempts > 1 or jobs == 1:
             break
         jobs = max(1, jobs // 2)
-        print(f"note: memory ran out; once more with {jobs} jobs", flush=True)
+        print(f"note: memory ran out; once more with {jobs} job(s)", flush=True)
     effort.wall_s = time.monotonic() - begin
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    effort.cpu_s = usage.ru_utime + usage.ru_stime
+    effort.cpu_s = cpu_s() - before
+    effort.peak_mib = max(effort.peak_mib, largest_mib())
     if status != 0:
-        raise failed(request, status, starved, jobs)
+        raise failed(request, status, said, jobs)
     return the_wheel(request), effort
 
 
-def failed(request: dict[str, Any], status: int, starved: bool, jobs: int) -> Fault:
-    if starved:
+def cpu_s() -> float:
+    """What all children that have ended took."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def failed(request: dict[str, Any], status: int, said: Said, jobs: int) -> Fault:
+    """Why there is no wheel, as far as the build's own words tell."""
+    name = request["name"]
+    if said.killed:
         return Fault(
-            f"memory ran out while {request['name']} was built, with {jobs} job(s) at a time",
+            f"memory ran out while {name} was built, with {jobs} job(s) at a time",
             f"one job of it needs about {request['job_mib']} MiB: free memory, or use another host",
         )
-    return Fault(f"the build of {request['name']} ended with exit status {status}", "")
+    if said.space:
+        return Fault(
+            f"no space left while {name} was built: {shown(said.space)}",
+            "make room, raise disk_gib of the component, or give the host another root",
+        )
+    if said.network:
+        return Fault(
+            f"{name} tried to download something, and a build has no network: "
+            f"{shown(said.network)}",
+            "lock what it downloads (`fetched` or `requires` of the component), or turn that off",
+        )
+    return Fault(f"the build of {name} ended with exit status {status}", "")
+
+
+def shown(line: bytes) -> str:
+    return line.decode("utf-8", "replace").strip()[:200]
 
 
 def the_wheel(request: dict[str, Any]) -> Path:

@@ -2,7 +2,8 @@
 
 nvcc writes the absolute path of a source into what it makes, so equal sources at other paths give
 other bytes. In a mount namespace of its own a build finds its folders below PLACE, wherever they
-lie; in a network namespace of its own a download that nobody asked for is an error.
+lie; in a network namespace of its own a download that nobody asked for is an error; and in a
+process namespace of its own nothing that it started outlives it, in whatever session.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ done
 shift
 mount --rbind "$stage" /mnt
 ip link set lo up 2>/dev/null || true
-exec "$@"
+# Not exec: the first process of its namespace must collect what others leave behind.
+"$@"
+exit $?
 """
+
+PROCESSES = ("--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 @dataclass(frozen=True)
@@ -47,10 +52,10 @@ def make(folders: dict[str, Path], stage: Path) -> Sandbox:
     """The closest sandbox that this host allows for these folders; says what it does not allow."""
     stage.mkdir(parents=True, exist_ok=True)
     unshare = ["unshare", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
-    whole = (*unshare, "--mount", "--net", "--")
-    if not base_is_hidden() and works([*whole, *enter(stage, folders), "true"]):
-        seen = {name: PLACE / name for name in folders}
-        return Sandbox((*whole, *enter(stage, folders)), seen, fixed_path=True, offline=True)
+    for own in (PROCESSES, ()) if not base_is_hidden() else ():
+        whole = (*unshare, "--mount", "--net", *own, "--", *enter(stage, folders))
+        if works([*whole, "true"]):
+            return Sandbox(whole, {n: PLACE / n for n in folders}, fixed_path=True, offline=True)
     print("note: no build at a fixed path here, so its bytes depend on where it lies", flush=True)
     offline = (*unshare, "--net", "--")
     if works([*offline, "true"]):
