@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tarfile
 import tomllib
@@ -16,7 +17,7 @@ def unpack(archive: Path, target: Path) -> None:
     """Unpack a tar or zip file into `target`, without the one folder that holds all, if any."""
     target.mkdir(parents=True)
     try:
-        if zipfile.is_zipfile(archive):
+        if starts_as_zip(archive):
             with zipfile.ZipFile(archive) as packed:
                 packed.extractall(target)
         else:
@@ -29,6 +30,12 @@ def unpack(archive: Path, target: Path) -> None:
     lift(target)
 
 
+def starts_as_zip(archive: Path) -> bool:
+    """By its begin: a zip file at the end of a tar makes no zip file of it."""
+    with archive.open("rb") as stream:
+        return stream.read(4) in (b"PK\3\4", b"PK\5\6")
+
+
 def extract(tar: tarfile.TarFile, target: Path) -> None:
     """Every member, none outside `target`; older Pythons lack the filter that sees to that."""
     if hasattr(tarfile, "data_filter"):
@@ -36,10 +43,24 @@ def extract(tar: tarfile.TarFile, target: Path) -> None:
         return
     members = tar.getmembers()
     for member in members:
-        path = PurePosixPath(member.name)
-        if path.is_absolute() or ".." in path.parts or member.isdev():
+        if leads_out(member):
             raise Fault(f"{member.name!r} leads out of its archive", "do not trust that source")
     tar.extractall(target, members)
+
+
+def leads_out(member: tarfile.TarInfo) -> bool:
+    """True for what would be, or would point to, something outside; and for devices."""
+    name = PurePosixPath(member.name)
+    if name.is_absolute() or ".." in name.parts or member.isdev():
+        return True
+    # A symbolic link counts from its own folder, a hard link from the top of the archive.
+    aim = name.parent / member.linkname if member.issym() else PurePosixPath(member.linkname)
+    depth = 0
+    for part in aim.parts if member.issym() or member.islnk() else ():
+        depth += -1 if part == ".." else 1
+        if part == "/" or depth < 0:
+            return True
+    return False
 
 
 def lift(folder: Path) -> None:
@@ -126,7 +147,8 @@ def find_project(tree: Path, project: str, subdir: str) -> Path:
 
 def named(path: Path) -> str:
     try:
-        project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+        project = tomllib.loads(path.read_text(encoding="utf-8")).get("project")
     except (ValueError, OSError):
         return ""
-    return str(project.get("name", "")).replace("_", "-").lower()
+    name = project.get("name", "") if isinstance(project, dict) else ""
+    return re.sub(r"[-_.]+", "-", str(name)).lower()
