@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import getpass
 import hashlib
 import os
@@ -151,6 +152,7 @@ def _copy(file: ShipFile, target: Path, host: str) -> None:
     partial = target.with_name(f"{target.name}.partial.{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_left(target)
         _check_room(file.source, target.parent, host)
         shutil.copyfile(file.source, partial)
         _check(file, partial, host)
@@ -161,6 +163,13 @@ def _copy(file: ShipFile, target: Path, host: str) -> None:
     finally:
         with contextlib.suppress(OSError):
             partial.unlink()
+
+
+def _clear_left(target: Path) -> None:
+    """Remove what a process that was killed while it copied to that place left behind."""
+    for left in target.parent.glob(f"{glob.escape(target.name)}.partial.*"):
+        if not Path("/proc", left.name.rpartition(".")[2]).exists():
+            left.unlink(missing_ok=True)
 
 
 def _check_room(source: Path, folder: Path, host: str) -> None:
