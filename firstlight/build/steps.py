@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote as percent
 
-from firstlight.build.capacity import Room, share
+from firstlight.build.capacity import Need, Room, share
 from firstlight.build.choose import TOOLKIT, Choice, waves
 from firstlight.build.compiling import compile_job, need
 from firstlight.build.digest import digest
@@ -90,6 +90,12 @@ def artifact_steps(order: Order, site: Site, whole: bool = False) -> tuple[Step,
         *_compile(order, site, missing),
         *(_repack(order, site, artifact) for artifact in repacked),
     )
+
+
+def compiled(order: Order, site: Site) -> tuple[Need, ...]:
+    """What each component takes that is still to be built from source."""
+    choices = (order.choices[name] for name in _missing(order, site))
+    return tuple(need(choice, order) for choice in choices if choice.from_source)
 
 
 def _missing(order: Order, site: Site) -> dict[str, Artifact]:

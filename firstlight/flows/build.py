@@ -6,7 +6,7 @@ from pathlib import Path
 
 from firstlight.build.capacity import room
 from firstlight.build.order import Order, artifacts, release_of
-from firstlight.build.steps import Site, artifact_steps, build_done, build_steps
+from firstlight.build.steps import Site, artifact_steps, build_done, build_steps, compiled
 from firstlight.core.errors import StepError
 from firstlight.core.plan import Plan, preview
 from firstlight.core.report import Report
@@ -18,7 +18,14 @@ from firstlight.flows import programs, recipes
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import Ground, prepare
-from firstlight.flows.orders import all_orders, built_release, chosen, on_this_host, root_steps
+from firstlight.flows.orders import (
+    all_orders,
+    built_release,
+    chosen,
+    look_ahead,
+    on_this_host,
+    root_steps,
+)
 from firstlight.flows.reach import look, opener, reached
 from firstlight.flows.twice import both
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
@@ -105,6 +112,7 @@ def build(
     told, data = _told(order, component, name), {"release": release_of(order), "built": False}
     if dry_run or not plan.steps:
         return Report(preview(plan) if dry_run else f"{told} is in place", data)
+    look_ahead(compiled(order, site), facts, name, console)
     took = _carry_out(root, plan, ground, order, console)
     return Report(f"{told} is built ({took})", {**data, "built": True})
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from firstlight import __version__
 from firstlight.build.base import require_base, require_cards
+from firstlight.build.capacity import Need, explain, findings, room, share
 from firstlight.build.choose import choose, with_needs
 from firstlight.build.order import Order, release_of
 from firstlight.build.recipe import Python, patches_for
@@ -17,6 +18,7 @@ from firstlight.core.command import Command, Script
 from firstlight.core.errors import HostError
 from firstlight.core.plan import Run, Step
 from firstlight.effects import library
+from firstlight.effects.console import Console
 from firstlight.flows import programs, recipes
 from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
@@ -80,6 +82,22 @@ def on_this_host(order: Order, facts: Facts, host: str, arch: str) -> Order:
         path = host_toolkit(facts.cudas, stack.cuda, host)
         return dataclasses.replace(order, host_toolkit=str(path))
     return order
+
+
+def look_ahead(needs: Sequence[Need], facts: Facts, host: str, console: Console) -> None:
+    """Say how compiling will go, before it begins; raises HostError when it cannot go well.
+
+    Temporary files of a build lie beside it, below the root.
+    """
+    if not needs:
+        return
+    where = room(facts)
+    for finding in findings(where, needs, facts.disk_root, facts.disk_root):
+        if finding.severity == "error":
+            raise HostError(finding.what, where=host, remedy=finding.fix)
+        console.say(f"{finding.severity}: {finding.what}" + f"; {finding.fix}" * bool(finding.fix))
+    for need, given in zip(needs, share(where, needs), strict=False):
+        console.say(explain(where, need, given))
 
 
 def root_steps(seen: Survey, facts: Facts, host: str) -> tuple[Step, ...]:

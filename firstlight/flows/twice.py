@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from firstlight.build.capacity import room
+from firstlight.build.compiling import need
 from firstlight.build.steps import Site
 from firstlight.build.twice import read_comparison, render_comparison
 from firstlight.build.twofold import clear_step, compare, twofold_steps
@@ -15,8 +16,9 @@ from firstlight.effects import execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows.facts import ask_facts
+from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import prepare
-from firstlight.flows.orders import all_orders, chosen, on_this_host
+from firstlight.flows.orders import all_orders, chosen, look_ahead, on_this_host
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey
 
@@ -43,7 +45,13 @@ def both(
     plan = Plan("build", host, tuple(twofold_steps(order, component, site)))
     if dry_run:
         return Report(preview(plan), {"component": component})
-    execute.execute(plan, ground.sites, console)
+    need_of = need(order.choices[component], order)
+    look_ahead((need_of,), facts, host, console)
+    rules = known(root, "build")
+    try:
+        execute.execute(plan, ground.sites, console)
+    except StepError as error:
+        raise explained(error, ground.sites, rules) from None
     result = shell.run(compare(order, component, python), timeout_s=900)
     if not result.ok:
         raise StepError("cannot compare the two wheels", where=host, log=result.error_text)
