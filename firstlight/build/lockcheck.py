@@ -8,10 +8,10 @@ from packaging.utils import canonicalize_name
 
 from firstlight.build.check import check_stack
 from firstlight.build.choose import Choice, choose
-from firstlight.build.component import Component
+from firstlight.build.component import Component, Source, ToolkitSource, WheelSource
 from firstlight.build.lock import LockFile, lock_inputs, prebuilt_wheels
 from firstlight.build.recipe import Stack, pin
-from firstlight.build.source import check_sdist
+from firstlight.build.source import LockedSource, check_sdist, moved
 from firstlight.build.wheel import Wheel, fits, says
 from firstlight.core.errors import ConfigError, Fault
 from firstlight.core.schema import Document, Place, nearest
@@ -96,17 +96,30 @@ def _archives(
 ) -> Iterator[tuple[Place, str]]:
     """What is built from source must be locked as the recipe says it."""
     for choice in choices.values():
+        place = _version_of(choice)
         held = {one.name: one for one in lock.value.archives.get(choice.name, ())}
-        if choice.from_source and choice.name not in held:
-            yield _version_of(choice), f"{lock.file} has no source of {choice.name}"
-        elif choice.source.kind == "sdist":
-            project = choice.source.name or choice.name
-            why = check_sdist(held[choice.name], project, choice.version)
-            if why:
-                yield _version_of(choice), f"{lock.file}: {why}"
-        for one in choice.fetched:
-            if one.name not in held:
-                yield _version_of(choice), f"{lock.file} has no {one.name} for {choice.name}"
+        if choice.from_source:
+            fetched = [(one.name, one.source) for one in choice.fetched]
+            for name, source in ((choice.name, choice.source), *fetched):
+                for text in _archive(choice, name, source, held):
+                    yield place, f"{lock.file} {text}"
+
+
+def _archive(
+    choice: Choice, name: str, source: Source, held: Mapping[str, LockedSource]
+) -> Iterator[str]:
+    """What a lock has to say of one source of a component, where it is another than asked."""
+    owner = "" if name == choice.name else f" for {choice.name}"
+    assert not isinstance(source, (WheelSource, ToolkitSource))
+    if name not in held:
+        yield f"has no source of {name}{owner}"
+        return
+    differences = list(moved(held[name], source))
+    for has, asked in differences:
+        yield f"has {name}{owner} with {has}; {choice.name} {choice.version} asks for {asked}"
+    if source.kind == "sdist" and not differences:
+        why = check_sdist(held[name], source.name or name, choice.version)
+        yield from [f"has {name}, but {why}"] if why else []
 
 
 def _unsound(stack: Stack, lock: LockFile) -> Iterator[tuple[Place, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -108,7 +108,8 @@ class LockedSource(Model):
     """One archive of a lock; `size` in bytes, `time` in Unix seconds, as SOURCE_DATE_EPOCH wants.
 
     An sdist has no `url`: its index is asked for `file`. A git tree has `url`, `commit`, `tree`
-    (git's own digest of it, without submodules) and `submodules`, so that it can be made again.
+    (git's own digest of it, without submodules) and `submodules`, so that it can be made again;
+    `ref` is what led to the commit.
     """
 
     name: str = Field(pattern=r"[A-Za-z0-9._-]+")
@@ -117,6 +118,7 @@ class LockedSource(Model):
     sha256: Sha256
     size: int | None = Field(default=None, ge=1)
     url: Url | None = None
+    ref: Ref | None = None
     commit: Commit | None = None
     tree: Commit | None = None
     submodules: Submodules = "none"
@@ -175,7 +177,7 @@ def locked_git(name: str, source: GitSource, answer: str) -> LockedSource:
     """A source of a lock from what pack_git.py printed."""
     found = json.loads(answer)
     kept = {key: found[key] for key in ("file", "sha256", "size", "commit", "tree", "time")}
-    own = {"url": source.url, "submodules": source.submodules}
+    own = {"url": source.url, "ref": source.ref, "submodules": source.submodules}
     return _locked({"name": name, "kind": "git", **own, **kept})
 
 
@@ -207,6 +209,20 @@ def check_sdist(locked: LockedSource, name: str, version: str) -> str | None:
         if stem != locked.file and canonicalize_name(project) == canonicalize_name(name):
             return None if _same(found, version) else f"{locked.file} is not version {version}"
     return f"{locked.file} is no sdist of {name}"
+
+
+def moved(
+    locked: LockedSource, source: SdistSource | ArchiveSource | GitSource
+) -> Iterator[tuple[str, str]]:
+    """In what a locked source is another than its recipe's: what the lock has, what is asked.
+
+    A recipe that leaves a value open, or a lock from before values were kept, is no difference.
+    """
+    held = locked.model_dump(mode="json", exclude_none=True)
+    asked = source.model_dump(mode="json", exclude_none=True, exclude={"name", "file"})
+    for key, value in asked.items():
+        if value != held.get(key, value):
+            yield f"{key} {held[key]}", f"{key} {value}"
 
 
 def told(locked: LockedSource) -> str:

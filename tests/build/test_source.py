@@ -26,6 +26,7 @@ from firstlight.build.source import (
     locked_git,
     locked_sdist,
     mirrored,
+    moved,
     pack_request,
     sdist_request,
     source_path,
@@ -222,3 +223,33 @@ def test_requests_hold_what_programs_ask_for() -> None:
     text = fetch_request([locked, locked], {})
     assert [row["file"] for row in json.loads(text)["sources"]] == ["x.tgz", "x.tgz"]
     assert text.count("\n") == 4
+
+
+def git_source(**more: str) -> GitSource:
+    return GitSource.model_validate({"kind": "git", "url": "https://a/b", "ref": "v1", **more})
+
+
+LOCKED = LockedSource(
+    name="b", kind="git", file="b.tar", sha256=DIGEST, url="https://a/b", ref="v1", commit=COMMIT
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (git_source(), []),
+        (git_source(commit=COMMIT), []),
+        (git_source(ref="v2"), [("ref v1", "ref v2")]),
+        (git_source(commit="c" * 40), [(f"commit {COMMIT}", f"commit {'c' * 40}")]),
+        (git_source(url="https://a/c"), [("url https://a/b", "url https://a/c")]),
+        (git_source(submodules="all"), [("submodules none", "submodules all")]),
+        (SdistSource(kind="sdist", name="other"), [("kind git", "kind sdist")]),
+    ],
+)
+def test_a_locked_source_is_told_from_another(source: Any, said: list[tuple[str, str]]) -> None:
+    assert list(moved(LOCKED, source)) == said
+
+
+def test_a_lock_from_before_refs_were_kept_is_no_other() -> None:
+    before = LOCKED.model_copy(update={"ref": None})
+    assert list(moved(before, git_source(ref="v2"))) == []
