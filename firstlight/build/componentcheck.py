@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from packaging.version import InvalidVersion, Version
 
 from firstlight.build.component import Build, Component
-from firstlight.build.placeholders import PLANNED, unknown, vocabulary
+from firstlight.build.placeholders import PLANNED, unknown, used, vocabulary
 from firstlight.build.recipe import pin
 from firstlight.core.command import assignments
 from firstlight.core.errors import Fault
@@ -48,6 +48,19 @@ def _versions(component: Component) -> Iterator[tuple[Place, str]]:
         for index, one in enumerate(names):
             if one in names[:index]:
                 yield ("versions", name, "fetched", index, "name"), f"{one!r} is given twice"
+        built = any(source.kind in _SOURCES for source in version.sources)
+        for word in _handed_in(component) if built else ():
+            if word not in names:
+                yield ("versions", name), f"fetches no {word}, which `build` hands in"
+
+
+def _handed_in(component: Component) -> list[str]:
+    """The fetched sources that the build names, if any version has them: one and all must."""
+    known = {one.name for version in component.versions.values() for one in version.fetched}
+    build = component.build
+    texts = [*build.env.values(), *build.config.values(), *build.cmake.values()] if build else []
+    words = {word.removeprefix("fetched:") for text in texts for word in used(text)}
+    return sorted(words & known)
 
 
 def _local_version(component: Component) -> Iterator[tuple[Place, str]]:

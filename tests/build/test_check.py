@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from firstlight.build.check import check_patches, check_stack
+from firstlight.build.component import Component
 from firstlight.build.componentcheck import check_component
 from firstlight.build.recipe import PatchRegistry, Stack, patches_for, pin
 from firstlight.core.errors import ConfigError
@@ -239,3 +241,17 @@ def test_the_project_s_own_stack_names_no_index_but_torch_s() -> None:
     for path in root.glob("*.yaml"):
         for address in load(path.read_text(), str(path), Stack).value.indexes.values():
             assert address.startswith("https://download.pytorch.org/")
+
+
+def test_what_a_build_hands_in_every_version_must_fetch() -> None:
+    """Else the host would find out, after all has been downloaded."""
+    path = Path(__file__).parents[2] / "recipes/components/sglang-kernel.yaml"
+    data = yaml.safe_load(path.read_text())
+    ((version, found),) = data["versions"].items()
+    kept = [one for one in found["fetched"] if one["name"] != "repo-fmt"]
+    data["versions"]["0.4.9"] = {**found, "fetched": kept}
+    document = load(yaml.safe_dump(data, sort_keys=False), "c.yaml", Component)
+    (fault,) = check_component(document)
+    assert str(fault).endswith(": fetches no repo-fmt, which `build` hands in")
+    data["versions"] = {version: found}
+    assert check_component(load(yaml.safe_dump(data), "c.yaml", Component)) == ()
