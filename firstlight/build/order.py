@@ -139,15 +139,9 @@ def manifest_of(order: Order) -> Manifest:
         glibc=stack.glibc,
         components=tuple(_part(order, artifact) for artifact in artifacts(order).values()),
         wheels=lock_of(order).wheels,
-        env={**_cuda_env(order), **stack.env},
+        env=stack.env,
         firstlight=order.version,
     )
-
-
-def _cuda_env(order: Order) -> dict[str, str]:
-    """A server compiles kernels too, with the toolkit that the release was built with."""
-    path = toolkit_path(order)
-    return {"CUDA_HOME": path, "CUDA_PATH": path} if path else {}
 
 
 def _part(order: Order, artifact: Artifact) -> Part:

@@ -22,6 +22,7 @@ from firstlight.build.order import (
     release_of,
     render_manifest,
     sources,
+    toolkit_path,
 )
 from firstlight.build.release import Artifact, Patch, wheel_path
 from firstlight.build.scripts import ASSEMBLE, UV_ENV
@@ -202,7 +203,8 @@ def _assemble(order: Order, site: Site) -> Iterator[Step]:
         *(str(order.programs[DESCRIBE].target), order.stack.engine),
         *(str(made.path) for name, made in artifacts(order).items() if name != TOOLKIT),
     )
-    env = {"UV_CACHE_DIR": str(layout.uv_cache), **UV_ENV, **order.stack.env}
+    toolkit = {"TOOLKIT": toolkit_path(order)} if toolkit_path(order) else {}
+    env = {"UV_CACHE_DIR": str(layout.uv_cache), **UV_ENV, **toolkit, **order.stack.env}
     job = Job(f"release-{release}", Script(ASSEMBLE, args, env), LOCK)
     yield Step("release", f"assemble release {release}", job, creates=home)
 

@@ -60,6 +60,7 @@ def render_launch(deployment: Deployment, templates: Mapping[str, str]) -> str:
     names = {name.partition("=")[0] for name in pairs}
     values: dict[str, object] = {
         "home": deployment.home,
+        "release": release,
         "bin": release / "venv/bin",
         "cache": release / "cache",
         "python": release / "venv/bin/python",

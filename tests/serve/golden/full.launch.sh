@@ -26,6 +26,11 @@ export CUDA_CACHE_PATH='/srv/it'"'"'s 50%/releases/r1/cache/cuda'
 # The weights are on this host; a name that is no folder must not start a download.
 export HF_HUB_OFFLINE=1
 
+# The compiler of the release, where it has one; by its real path, which caches remember.
+if cuda=$(readlink -e '/srv/it'"'"'s 50%/releases/r1/cuda'); then
+  export CUDA_HOME="$cuda" CUDA_PATH="$cuda" PATH="$cuda/bin:$PATH"
+fi
+
 # The stack, the host and the profile, in this order.
 export STACK=1
 export OMP_NUM_THREADS=1

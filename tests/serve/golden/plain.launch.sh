@@ -26,6 +26,11 @@ export CUDA_CACHE_PATH=/srv/fl/releases/r1/cache/cuda
 # The weights are on this host; a name that is no folder must not start a download.
 export HF_HUB_OFFLINE=1
 
+# The compiler of the release, where it has one; by its real path, which caches remember.
+if cuda=$(readlink -e /srv/fl/releases/r1/cuda); then
+  export CUDA_HOME="$cuda" CUDA_PATH="$cuda" PATH="$cuda/bin:$PATH"
+fi
+
 exec /srv/fl/releases/r1/venv/bin/python -m sglang.launch_server \
   --model-path /srv/fl/models/m \
   --served-model-name m \
