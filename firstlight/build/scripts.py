@@ -119,7 +119,7 @@ if [ "$engine" != none ]; then
 fi
 cp -- "$manifest" manifest.json
 # A server compiles kernels too, with the toolkit that the release was built with.
-[ -z "${TOOLKIT:-}" ] || ln -s -- "$TOOLKIT" cuda
+[ -z "${{TOOLKIT:-}}" ] || ln -s -- "$TOOLKIT" cuda
 cd /
 mv -T -- "$home.partial" "$home"
 echo "release $(basename -- "$home") is in place"

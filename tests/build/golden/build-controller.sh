@@ -205,6 +205,8 @@ if [ "$engine" != none ]; then
   venv/bin/python -I "$program" "$engine" >capabilities.json
 fi
 cp -- "$manifest" manifest.json
+# A server compiles kernels too, with the toolkit that the release was built with.
+[ -z "${TOOLKIT:-}" ] || ln -s -- "$TOOLKIT" cuda
 cd /
 mv -T -- "$home.partial" "$home"
 echo "release $(basename -- "$home") is in place"
