@@ -57,12 +57,16 @@ class Origin:
 
 @dataclass(frozen=True)
 class Goal:
-    """A host that fits; `lacks` are paths below its root, `first` makes that root."""
+    """A host that fits; `lacks` are paths below its root, `first` makes that root.
+
+    `arch` is what the stack is built for, on a host that has no GPU to compare with.
+    """
 
     shell: Shell
     seen: Survey
     lacks: tuple[str, ...]
     first: tuple[Step, ...]
+    arch: str
 
     @property
     def name(self) -> str:
@@ -103,7 +107,7 @@ def run(
         for goal in goals:
             if not failed[goal.name]:
                 _place(origin, goal, parcels[goal.name], console)
-                text.append(assemble_on(root, console, inventory, goal.shell, name).text)
+                text.append(assemble_on(root, console, inventory, goal, name).text)
     troubles = [trouble for trouble in failed.values() if trouble]
     if troubles:
         raise HostError("\n".join([*troubles, *text]))
@@ -111,10 +115,11 @@ def run(
 
 
 def assemble_on(
-    root: Path, console: Console, inventory: Inventory, shell: Shell, stack: str
+    root: Path, console: Console, inventory: Inventory, goal: Goal, stack: str
 ) -> Report:
     """Build on a host where everything has arrived: only the release is left to assemble."""
-    return build(root, console, shell, inventory, stack, look(shell), False)
+    shell = goal.shell
+    return build(root, console, shell, inventory, stack, look(shell), False, arch=goal.arch)
 
 
 def _targets(inventory: Inventory, to: str, origin: Host) -> list[Host]:
@@ -157,9 +162,10 @@ def _goal(root: Path, origin: Origin, shell: Shell) -> Goal:
     require_base(order.stack, facts.system.arch or "", facts.system.glibc or "0", name)
     chosen = {series: path for series in orders if (path := _python(facts, series))}
     require_python(origin.python, next(iter(chosen), None), origin.shell.host.name, name)
-    order = on_this_host(order, facts, name, "")
+    arch = "" if facts.gpus else next(iter(order.stack.arch_list), "")
+    order = on_this_host(order, facts, name, arch)
     lacks = lacking(order, origin.seen, seen, chosen[origin.python])
-    return Goal(shell, seen, lacks, root_steps(seen, facts, name))
+    return Goal(shell, seen, lacks, root_steps(seen, facts, name), arch)
 
 
 def _python(facts: Facts, series: str) -> str:
@@ -232,7 +238,7 @@ def _preview(
     """What is sent, and what the build does that follows."""
     steps = (*goal.first, *_steps(origin, goal, parcels))
     then = replace(with_arrived(goal.seen, parcels), writable=True)
-    built = build(root, console, goal.shell, inventory, origin.stack, then, True)
+    built = build(root, console, goal.shell, inventory, origin.stack, then, True, arch=goal.arch)
     return f"{preview(Plan('ship', goal.name, steps))}\n{built.text}"
 
 
