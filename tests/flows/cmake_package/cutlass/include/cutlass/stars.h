@@ -1,0 +1,2 @@
+#define STARS 7
+#define CUTLASS "cutlass of the recipe"
