@@ -26,11 +26,16 @@ TICK_S = 5.0
 # So long a build that has ended may still have something to say.
 DRAIN_S = 5.0
 MIB = 1024 * 1024
-KILLED = re.compile(rb"Killed signal terminated program|died (?:due to|with) signal 9|signal: 9,")
+KILLED = re.compile(
+    rb"Killed signal terminated program|died (?:due to|with) signal 9|signal: 9,"
+    # How a shell says it, of what nvcc and ninja have it run.
+    rb"|^Killed\s*$|: line \d+: +\d+ Killed\b"
+)
 NO_SPACE = re.compile(rb"No space left on device")
 NO_NETWORK = re.compile(
     rb"Connection refused|Network is unreachable|Temporary failure in name resolution"
-    rb"|[Cc]ould not resolve host|Name or service not known|dns error"
+    rb"|[Cc]ould(?: not|n't) resolve (?:proxy|host)|[Uu]nable to resolve host"
+    rb"|Name or service not known|dns error"
 )
 WORD = re.compile(r"\$\{([^}]*)\}")
 
@@ -80,7 +85,6 @@ def words(request: dict[str, Any], box: Sandbox, jobs: int) -> dict[str, str]:
         "build": str(work / "build"),
         "venv": str(work / "venv"),
         "launcher": str(work / "bin" / "nvcc_launcher"),
-        "local_version": request["local_version"],
         **fetched,
     }
 

@@ -9,6 +9,7 @@ file that hard-codes its targets is so trimmed without a patch.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sys
@@ -29,8 +30,8 @@ def filtered(argv: list[str], keep: set[str]) -> list[str]:
     for word in words:
         name, equals, value = word.partition("=")
         if word in WORDS:
-            value = next(words, "")
-            kept += [word, value] if wanted(value, keep) else []
+            pair = [word, *itertools.islice(words, 1)]
+            kept += pair if wanted(pair[-1], keep) else []
         elif name not in WORDS or not equals or wanted(value, keep):
             kept.append(word)
     asked = any(word.startswith(WORDS) for word in argv)
@@ -43,7 +44,10 @@ def main(argv: list[str]) -> None:
     cache = os.environ.get("FIRSTLIGHT_CCACHE")
     if cache:
         command = [cache, *command]
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.exit(f"nvcc_launcher: {command[0]}: {error.strerror}")
 
 
 if __name__ == "__main__":

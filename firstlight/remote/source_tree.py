@@ -23,7 +23,10 @@ def unpack(archive: Path, target: Path) -> None:
         else:
             with tarfile.open(archive) as tar:
                 extract(tar, target)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
+    except Exception as error:
+        # Every way of packing has exceptions of its own; the system's have a number.
+        if isinstance(error, Fault) or getattr(error, "errno", None):
+            raise
         raise Fault(
             f"{archive.name} cannot be unpacked: {error}", "remove that file and fetch it again"
         ) from None
