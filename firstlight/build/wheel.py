@@ -19,6 +19,10 @@ _LEGACY = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 _OLDEST_GLIBC_MINOR = 5
 
 
+# A lock names most files once for each CPython, and each is looked at several times.
+_parsed = cache(parse_wheel_filename)
+
+
 def _sha256(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", text):
         raise ValueError(f"{text!r} is no sha256; it has 64 digits 0-9, a-f")
@@ -27,7 +31,7 @@ def _sha256(text: str) -> str:
 
 def _file_name(text: str) -> str:
     try:
-        parse_wheel_filename(text)
+        _parsed(text)
     except InvalidWheelFilename:
         raise ValueError(f"{text!r} is no name of a wheel") from None
     return text
@@ -53,13 +57,13 @@ class Wheel(Model):
 
 def says(file: str, name: str, version: str) -> bool:
     """True when a wheel's file name says that name and that version."""
-    found_name, found_version, _, _ = parse_wheel_filename(file)
+    found_name, found_version, _, _ = _parsed(file)
     return found_name == canonicalize_name(name) and found_version == Version(version)
 
 
 def fits(file: str, python: str, arch: str, glibc: str) -> bool:
     """True when a wheel can be installed for that CPython on such a host."""
-    return not parse_wheel_filename(file)[3].isdisjoint(_supported(python, arch, glibc))
+    return not _parsed(file)[3].isdisjoint(_supported(python, arch, glibc))
 
 
 @cache

@@ -97,9 +97,24 @@ def _compose(text: str, file: str) -> yaml.Node | None:
 def _construct(root: yaml.Node) -> Any:
     loader = yaml.SafeLoader("")
     try:
-        return loader.construct_document(root)
+        return _data(root, loader)
     finally:
         loader.dispose()
+
+
+def _data(node: yaml.Node, loader: yaml.SafeLoader) -> Any:
+    """What yaml would make of it, without a generator for each of thousands of nodes."""
+    if node.tag == "tag:yaml.org,2002:str":
+        return node.value
+    if isinstance(node, yaml.SequenceNode):
+        return [_data(child, loader) for child in node.value]
+    if isinstance(node, yaml.MappingNode) and not any(_is_merge(key) for key, _ in node.value):
+        return {_data(key, loader): _data(child, loader) for key, child in node.value}
+    return loader.construct_object(node, deep=True)
+
+
+def _is_merge(key: yaml.Node) -> bool:
+    return str(key.tag) == "tag:yaml.org,2002:merge"
 
 
 def _walk(

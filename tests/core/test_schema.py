@@ -1,11 +1,14 @@
 """Every fault of a file is reported at once, each at its own place."""
 
+from typing import Any
+
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from firstlight.core.errors import ConfigError
-from firstlight.core.schema import load, nearest
+from firstlight.core.schema import Model, load, nearest
 from firstlight.hosts.inventory import InventoryFile
 
 
@@ -71,3 +74,25 @@ def test_no_text_at_all_escapes_as_another_error(text: str) -> None:
 )
 def test_the_nearest_name_is_offered(word: str, hint: str) -> None:
     assert nearest(word, ["local", "gpu01"]) == hint
+
+
+class Said(Model):
+    """Whatever a file says."""
+
+    data: Any
+
+
+WORDS = st.text("abc :#'{}-", max_size=5)
+SCALARS = st.none() | st.booleans() | st.integers() | WORDS
+DATA = st.recursive(SCALARS, lambda one: st.lists(one) | st.dictionaries(WORDS, one), max_leaves=20)
+
+
+@given(DATA)
+def test_a_file_says_what_yaml_reads_in_it(data: Any) -> None:
+    text = yaml.safe_dump({"data": data}, default_flow_style=None, width=1000)
+    assert load(text, "x.yaml", Said).value.data == data
+
+
+def test_what_a_mapping_takes_over_from_another_is_in_it() -> None:
+    text = "data:\n  a: &a {b: 1}\n  c:\n    <<: *a\n    d: 0x1f\n"
+    assert load(text, "x.yaml", Said).value.data == {"a": {"b": 1}, "c": {"b": 1, "d": 31}}
