@@ -120,13 +120,13 @@ class Kernels:
         logs = list((self.root / "jobs").glob(f"build-{name}-1.0-*[0-9a-f]/log"))
         return logs[0].read_text(errors="replace") if logs else ""
 
-    def fails(self, name: str) -> str:
+    def fails(self, name: str, code: int = 4) -> str:
         """The message of a build that fails: nothing is in the store, nothing is left over."""
         done = self.build(name)
         # The log may show a traceback: of the package's own build, not of ours.
         ours = [line for line in done.stderr.splitlines() if not line.startswith("  | ")]
         told = subprocess.CompletedProcess(done.args, done.returncode, "", "\n".join(ours))
-        refused(told, 4)
+        refused(told, code)
         assert self.made(name) == [] and self.leftovers() == []
         return done.stderr
 
