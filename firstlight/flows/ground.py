@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from firstlight.build.fetch import Controller, Depot, Where, request_text
 from firstlight.build.release import Layout
+from firstlight.build.source import mirrored
 from firstlight.build.sourcing import Shelf, Sourcing
 from firstlight.build.wheel import Wheel
 from firstlight.effects import library
@@ -43,6 +44,7 @@ def prepare(
     dry_run: bool,
 ) -> Ground:
     """Look at this machine too, and find out who downloads; `python` is (series, path there)."""
+    indexes = {name: mirrored(url, inventory.mirrors) for name, url in indexes.items()}
     request = request_text(wheels, python[0], indexes)
     here = shell if shell.host.is_local else open_shell(inventory.hosts["local"], {})
     mine = seen if shell.host.is_local else look(here)
