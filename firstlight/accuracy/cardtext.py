@@ -1,0 +1,105 @@
+"""The accuracy room: the capacity card as people read it, plain lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from firstlight.accuracy.card import Card, Column
+from firstlight.accuracy.fitting import Fit
+
+_BOUNDS = {
+    "tokens": "",
+    "window": " (windows)",
+    "states": " (states)",
+    "max_running": " (max running)",
+}
+
+
+def text(card: Card) -> str:
+    """The whole card: a table by dtype, the price of BF16, the knobs, and the verdict."""
+    return "\n".join((*_head(card), "", *_table(card), "", *_below(card)))
+
+
+def _head(card: Card) -> Iterator[str]:
+    launch = card.launch
+    parallel = [f"tp {launch.tp}"] + [
+        f"{name} {n}" for name, n in (("dp", launch.dp), ("pp", launch.pp)) if n > 1
+    ]
+    name = card.geometry.name or "model"
+    yield f"{name}: {card.geometry.kind}, SGLang {launch.version}, {', '.join(parallel)}"
+    how = "" if card.measured else " (an estimate from the weights on disk, until it has run once)"
+    yield f"{card.rest_gib:.2f} GiB on each GPU for KV and states{how}"
+
+
+def _table(card: Card) -> list[str]:
+    rows = [("", *(column.kv_dtype for column in card.columns))]
+    rows += [(name, *cells) for name, cells in _figures(card)]
+    rows += [
+        (f"requests of {length:,} at once", *(_fit(c.fits[n]) for c in card.columns))
+        for n, length in enumerate(card.contexts)
+    ]
+    widths = [max(len(line[n]) for line in rows) for n in range(len(rows[0]))]
+    return [_aligned(line, widths) for line in rows]
+
+
+def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
+    cells = zip(line[1:], widths[1:], strict=True)
+    return f"{line[0]:<{widths[0]}}" + "".join(f"  {cell:>{width}}" for cell, width in cells)
+
+
+def _fit(fit: Fit) -> str:
+    return f"{fit.requests:,}{_BOUNDS[fit.bound]}"
+
+
+def _figures(card: Card) -> Iterator[tuple[str, list[str]]]:
+    geometry, columns = card.geometry, card.columns
+    yield "bytes of a token on one GPU", [f"{c.capacity.row_bytes:,}" for c in columns]
+    if geometry.sliding:
+        yield "bytes of a token in a window", [_window_bytes(c) for c in columns]
+    yield "tokens", [_tokens(c) for c in columns]
+    if geometry.sliding:
+        yield "tokens of the sliding pool", [_sliding(c) for c in columns]
+    yield "GiB of KV", [f"{c.capacity.kv_gib:.2f}" for c in columns]
+    if geometry.states:
+        yield "bytes of a state slot", [f"{c.capacity.states.slot_bytes:,}" for c in columns]
+        yield "state slots", [f"{c.capacity.states.slots:,}" for c in columns]
+        yield "GiB of states", [f"{_state_gib(c):.2f}" for c in columns]
+        yield "requests the states allow", [f"{c.capacity.states.requests:,}" for c in columns]
+
+
+def _window_bytes(column: Column) -> str:
+    pool = column.capacity.sliding
+    return f"{pool.row.stored_bytes:,}" if pool else "-"
+
+
+def _tokens(column: Column) -> str:
+    return "does not start" if column.capacity.refused else f"{column.capacity.tokens:,}"
+
+
+def _sliding(column: Column) -> str:
+    pool = column.capacity.sliding
+    return f"{pool.tokens:,}" if pool else "-"
+
+
+def _state_gib(column: Column) -> float:
+    return column.capacity.states.charged_gib + column.capacity.states.spec_gib
+
+
+def _below(card: Card) -> Iterator[str]:
+    if card.price:
+        lost = f"{card.price.tokens:,} tokens, {card.price.percent:.1f} % of FP8's"
+        yield f"BF16 costs {lost}."
+    if card.knobs:
+        yield "In BF16 these give more:"
+        yield from (f"  {line}" for line in _knobs(card))
+    yield card.sentence
+    notes = dict.fromkeys(note for column in card.columns for note in column.capacity.notes)
+    yield from (f"Note: {note}" for note in notes)
+
+
+def _knobs(card: Card) -> Iterator[str]:
+    narrow = card.columns[1].capacity.tokens
+    for knob in card.knobs:
+        share = f", {knob.tokens / narrow:.0%} of FP8 as launched" if narrow > 0 else ""
+        states = f", states for {knob.states:,} requests" if knob.states is not None else ""
+        yield f"{knob.flags}: {knob.tokens:,} tokens{share}{states}; {knob.cost}"

@@ -1,0 +1,107 @@
+"""The accuracy room: which model class keeps which kind of KV cache, as the engine has it (data).
+
+Read from the class lists of SGLang 0.5.9 to 0.5.23 (`configs/model_config.py`, `models/*.py`).
+A class that is in no table here is unknown: its attention is asked for, not guessed.
+"""
+
+from __future__ import annotations
+
+# Every layer keeps K and V of its own heads in one pool; also where the model slides a window
+# over some layers, since the engine keeps whole rows for those too (Gemma 2 and 3, Cohere 2).
+_PLAIN = """
+AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM BaichuanForCausalLM BailingMoEForCausalLM
+BailingMoeForCausalLM BailingMoeV2ForCausalLM BertModel ChatGLMForCausalLM ChatGLMModel
+Cohere2ForCausalLM Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration
+CohereForCausalLM DeepseekForCausalLM DotsOCRForCausalLM Ernie4_5_ForCausalLM
+Ernie4_5_MoeForCausalLM Ernie4_5_VLMoeForConditionalGeneration Exaone4ForCausalLM
+ExaoneForCausalLM ExaoneMoEForCausalLM GPT2LMHeadModel GPTBigCodeForCausalLM GPTJForCausalLM
+Gemma2ForCausalLM Gemma3ForCausalLM Gemma3ForConditionalGeneration GemmaForCausalLM
+Glm4ForCausalLM Glm4MoeForCausalLM Glm4vForConditionalGeneration
+Glm4vMoeForConditionalGeneration GlmOcrForConditionalGeneration GraniteForCausalLM
+GraniteMoeForCausalLM GraniteMoeSharedForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
+HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM IQuestCoderForCausalLM InternLM2ForCausalLM
+InternLM3ForCausalLM InternS1ForConditionalGeneration InternVLChatModel LlamaForCausalLM
+LlamaForClassification LlavaForConditionalGeneration LlavaLlamaForCausalLM
+LlavaMistralForCausalLM LlavaQwenForCausalLM MiMoForCausalLM MiniCPMForCausalLM MiniCPMO
+MiniCPMV MiniMaxM2ForCausalLM Ministral3ForCausalLM Mistral3ForConditionalGeneration
+MistralForCausalLM MistralModel MixtralForCausalLM OPTForCausalLM Olmo2ForCausalLM
+OlmoForCausalLM OlmoeForCausalLM OrionForCausalLM PersimmonForCausalLM Phi3ForCausalLM
+Phi3SmallForCausalLM Phi4MMForCausalLM PhiForCausalLM PhiMoEForCausalLM QWenLMHeadModel
+QuantMixtralForCausalLM Qwen2AudioForConditionalGeneration Qwen2ForCausalLM
+Qwen2ForRewardModel Qwen2ForSequenceClassification Qwen2MoeForCausalLM
+Qwen2VLForConditionalGeneration Qwen2_5_VLForConditionalGeneration Qwen3ForCausalLM
+Qwen3ForSequenceClassification Qwen3MoeForCausalLM Qwen3OmniMoeForConditionalGeneration
+Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration SolarForCausalLM
+StableLmForCausalLM Starcoder2ForCausalLM Step3VLForConditionalGeneration TeleFLMForCausalLM
+TorchNativeLlamaForCausalLM XLMRobertaModel XverseForCausalLM XverseMoEForCausalLM
+XverseMoeForCausalLM YiVLForCausalLM
+"""
+
+# One row of rank and rope for all heads (MLA).
+_LATENT = """
+BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
+DeepseekOCRForCausalLM DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM
+DeepseekVL2ForCausalLM DotsVLMForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM
+KimiK25ForConditionalGeneration KimiLinearForCausalLM KimiVLForConditionalGeneration
+LongcatFlashForCausalLM MiniCPM3ForCausalLM MistralLarge3ForCausalLM
+PixtralForConditionalGeneration SarvamMLAForCausalLM
+"""
+
+# Of those, the ones whose `index_topk` switches the sparse index (DSA) on.
+_INDEXED = """
+DeepseekV32ForCausalLM DeepseekV3ForCausalLM GlmMoeDsaForCausalLM LongcatFlashForCausalLM
+MistralLarge3ForCausalLM PixtralForConditionalGeneration
+"""
+
+# Two pools, one for the layers that slide; since which version of the five that were read.
+# (`is_hybrid_swa_model`: 0.5.9:1320, 0.5.12:1660, 0.5.16:1903, 0.5.20:2340, 0.5.23:2651)
+TWO_POOLS: dict[str, str] = {
+    "GptOssForCausalLM": "0.5.9",
+    "Llama4ForConditionalGeneration": "0.5.9",
+    "MiMoV2FlashForCausalLM": "0.5.9",
+    "Step3p5ForCausalLM": "0.5.9",
+    "Gemma4ForCausalLM": "0.5.12",
+    "Gemma4ForConditionalGeneration": "0.5.12",
+    "LagunaForCausalLM": "0.5.12",
+    "MiMoV2ForCausalLM": "0.5.12",
+    "Gemma4UnifiedForConditionalGeneration": "0.5.16",
+    "MellumForCausalLM": "0.5.16",
+    "Step3p7ForConditionalGeneration": "0.5.16",
+    "UnlimitedOCRForCausalLM": "0.5.16",
+    "MuseGlimmerForCausalLM": "0.5.20",
+    "MuseGlimmerForConditionalGeneration": "0.5.20",
+    "BeamForCausalLM": "0.5.23",
+    "DiffusionGemmaForBlockDiffusion": "0.5.23",
+}
+
+# Some layers keep a state of fixed size for each request, instead of or beside K and V.
+_STATEFUL = """
+BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
+FalconH1ForCausalLM GraniteMoeHybridForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
+Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration MiniCPMSALAForCausalLM NemotronHForCausalLM
+NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
+Qwen3NextForCausalLM Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM
+Qwen3_5MoeForConditionalGeneration
+"""
+
+# Known to the engine, and not to this arithmetic: what would have to be read first.
+NOT_MODELLED: dict[str, str] = {
+    "DeepseekV4ForCausalLM": "the compressed pools of DeepSeek-V4 (c4, c128 and their states)",
+    "MiniMaxM3SparseForCausalLM": "the index pool of MiniMax-M3's sparse layers",
+    "MiniMaxM3SparseForConditionalGeneration": "the index pool of MiniMax-M3's sparse layers",
+    "Dots3NoteForCausalLM": "the two latent pools of Dots3",
+    "InklingForConditionalGeneration": "the states of Inkling's convolutions",
+    "JetNemotronForCausalLM": "the state of JetNemotron's blocks",
+    "DeciLMForCausalLM": "which layers of DeciLM hold attention (`block_configs`)",
+    "MllamaForConditionalGeneration": "the rows of Mllama's cross attention",
+}
+
+# Blocks that hold more than one attention layer each.
+LAYERS_PER_BLOCK: dict[str, int] = {"LongcatFlashForCausalLM": 2}
+
+PLAIN = frozenset(_PLAIN.split())
+LATENT = frozenset(_LATENT.split())
+INDEXED = frozenset(_INDEXED.split())
+STATEFUL = frozenset(_STATEFUL.split())
+
+KNOWN = PLAIN | LATENT | STATEFUL | TWO_POOLS.keys() | NOT_MODELLED.keys()

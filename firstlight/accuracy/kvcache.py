@@ -1,0 +1,224 @@
+"""The accuracy room: tokens from memory, and memory for tokens, as the engine will have them.
+
+    capacity(geometry, launch, rest_gib) -> Capacity
+
+`rest_gib` is what one GPU has left for KV and states (kvlaunch.Budget). All figures are of one GPU;
+`tokens` are the whole replica's, since with tensor parallelism every GPU holds the same tokens
+(with DP attention: of one rank). The steps are those of facts §3.2 to §3.5: take the states off,
+price a token, divide, cap, round down to pages, and take the least of the pipeline stages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from firstlight.accuracy.geometry import Geometry, Layer
+from firstlight.accuracy.kvbytes import Row, own_draft, row, stages, with_draft
+from firstlight.accuracy.kvlaunch import GIB, Launch, is_fp4, reserve_gib
+from firstlight.accuracy.kvrules import rules_for, since
+from firstlight.accuracy.kvstate import StatePool, state_pool
+from firstlight.core.errors import FirstlightError
+
+
+@dataclass(frozen=True)
+class Pool:
+    """One pool on one GPU: `tokens` to give out, one page more in rows, and what those take."""
+
+    name: str
+    tokens: int
+    rows: int
+    row: Row
+
+    @property
+    def stored_gib(self) -> float:
+        """The memory that its rows take."""
+        return self.rows * self.row.stored_bytes / GIB
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """What one launch holds. `priced_bytes` is what the engine divides by: a token of all pools.
+
+    `kv_gib` is what was left for the pools, `refused` the reason why the engine would not start,
+    "" when it would. `tokens` can be 0 or less when it is refused.
+    """
+
+    kv_dtype: str
+    tokens: int
+    priced_bytes: float
+    kv_gib: float
+    rest_gib: float
+    reserve_gib: float
+    pools: tuple[Pool, ...]
+    states: StatePool
+    refused: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one token in the pool of all tokens, as stored on one GPU."""
+        return self.pools[0].row.stored_bytes if self.pools else 0
+
+    @property
+    def sliding(self) -> Pool | None:
+        """The pool of the sliding window, where there is one."""
+        return next((pool for pool in self.pools if pool.name == "sliding"), None)
+
+
+def capacity(geometry: Geometry, launch: Launch, rest_gib: float) -> Capacity:
+    """The tokens, pools and states that `rest_gib` of free memory gives on one GPU."""
+    reserve = reserve_gib(launch, geometry.multimodal)
+    left = rest_gib - reserve
+    states = state_pool(geometry, launch, left)
+    kv_gib = left - states.spec_gib - states.charged_gib
+    tokens = _tokens(geometry, launch, int(kv_gib * GIB))
+    return Capacity(
+        kv_dtype=launch.kv_dtype,
+        tokens=tokens,
+        priced_bytes=price(geometry, launch),
+        kv_gib=kv_gib,
+        rest_gib=rest_gib,
+        reserve_gib=reserve,
+        pools=tuple(_pools(geometry, launch, tokens)) if tokens > 0 else (),
+        states=states,
+        refused=_refusal(geometry, launch, states, tokens),
+        notes=tuple(_notes(geometry, launch)),
+    )
+
+
+def price(geometry: Geometry, launch: Launch) -> float:
+    """Bytes that one token is charged with on one GPU, over all pools; whole unless two pools."""
+    return max(_stage_price(geometry, launch, stage) for stage in _stages(geometry, launch))
+
+
+def _stages(geometry: Geometry, launch: Launch) -> Iterator[tuple[Layer, ...]]:
+    for stage in stages(geometry.layers, launch.pp):
+        kept = tuple(layer for layer in stage if layer.rows)
+        if kept:
+            yield kept
+
+
+def _parts(stage: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
+    full = tuple(layer for layer in stage if not layer.sliding)
+    return full, tuple(layer for layer in stage if layer.sliding)
+
+
+def _stage_price(geometry: Geometry, launch: Launch, stage: tuple[Layer, ...]) -> float:
+    full, sliding = _parts(stage)
+    cell, window = row(full, launch), row(sliding, launch)
+    if not sliding:
+        return with_draft(cell, full, geometry, launch)
+    priced = cell.priced_bytes
+    if launch.rules.pools_draft and _prices_here(launch):
+        priced = with_draft(cell, full, geometry, launch)
+    ratio = launch.swa_ratio if full else 1
+    return priced + ratio * window.priced_bytes
+
+
+def _prices_here(launch: Launch) -> bool:
+    """With two pools a DFLASH draft is priced by its own rows or not at all."""
+    spec = launch.speculation
+    return spec is not None and (spec.algorithm != "dflash" or launch.rules.dflash == "added")
+
+
+def _tokens(geometry: Geometry, launch: Launch, kv_bytes: int) -> int:
+    counts = [_stage_tokens(geometry, launch, s, kv_bytes) for s in _stages(geometry, launch)]
+    return min(counts, default=0)
+
+
+def _stage_tokens(
+    geometry: Geometry, launch: Launch, stage: tuple[Layer, ...], kv_bytes: int
+) -> int:
+    priced = _stage_price(geometry, launch, stage)
+    full, sliding = _parts(stage)
+    if sliding and full and launch.rules.two_steps:
+        each = row(full, launch).priced_bytes + row(sliding, launch).priced_bytes
+        first = _capped(launch, kv_bytes // each) // launch.page_size * launch.page_size
+        tokens = int(first * each / priced)
+    else:
+        tokens = _capped(launch, int(kv_bytes // priced))
+    return tokens // launch.page_size * launch.page_size
+
+
+def _capped(launch: Launch, tokens: int) -> int:
+    return tokens if launch.max_total_tokens is None else min(tokens, launch.max_total_tokens)
+
+
+def sliding_tokens(launch: Launch, tokens: int) -> int:
+    """Tokens of the sliding pool that stand beside `tokens` of the other."""
+    return int(tokens * launch.swa_ratio) // launch.page_size * launch.page_size
+
+
+def _pools(geometry: Geometry, launch: Launch, tokens: int) -> Iterator[Pool]:
+    """The pools of the GPU that holds most: of the largest pipeline stage."""
+    widest = max(_stages(geometry, launch), key=lambda s: _stage_price(geometry, launch, s))
+    full, sliding = _parts(widest)
+    if full:
+        yield Pool("full", tokens, tokens + launch.page_size, row(full, launch))
+    if sliding:
+        window = sliding_tokens(launch, tokens) if full else tokens
+        yield Pool("sliding", window, window + launch.page_size, row(sliding, launch))
+    draft = own_draft(geometry, launch)
+    if draft.stored_bytes:
+        yield Pool("draft", tokens, tokens + launch.page_size, draft)
+
+
+def _refusal(geometry: Geometry, launch: Launch, states: StatePool, tokens: int) -> str:
+    if geometry.states and states.slots <= 0:
+        return "not enough memory for one slot of the state pool"
+    if geometry.states and states.requests <= 0:
+        slots, need = states.slots, launch.slots_per_request
+        return f"the state pool has {slots} slots, one request takes {need}"
+    if tokens <= 0:
+        return "the weights leave no memory for the KV cache: raise --mem-fraction-static"
+    window = sliding_tokens(launch, tokens)
+    if geometry.sliding and launch.rules.swa_floor and geometry.full:
+        floor = geometry.window + launch.page_size
+        if geometry.window and floor >= window:
+            return f"the sliding pool of {window:,} tokens holds no request of {floor:,}"
+    return ""
+
+
+def _notes(geometry: Geometry, launch: Launch) -> Iterator[str]:
+    if note := rules_for(launch.version)[1]:
+        yield note
+    if not since(launch.version, geometry.two_pools_since):
+        first = geometry.two_pools_since
+        yield f"{launch.version} has no two pools for {geometry.name}; {first} has"
+    full = geometry.full
+    cell = row(full, launch)
+    if full and not is_fp4(launch.kv_dtype) and cell.stored_bytes != cell.priced_bytes:
+        stored, priced = cell.stored_bytes, cell.priced_bytes
+        yield f"a token is priced {priced:,} bytes and takes {stored:,}: the pool is off its budget"
+    if launch.speculation and launch.rules.draft == "outside":
+        yield "the draft's pool lies outside the budget in this version"
+    yield from geometry.notes
+
+
+def memory_for(geometry: Geometry, launch: Launch, tokens: int) -> float:
+    """GiB of free memory (`rest_gib`) on one GPU that give `tokens` or more; the reverse of
+    `capacity`. Found by halving, since slots and pages make steps; FirstlightError when the
+    arguments cap the pool below that.
+    """
+    wanted = max(1, tokens)
+    high = 1.0
+    while capacity(geometry, launch, high).tokens < wanted:
+        high *= 2
+        if high > 1 << 20:
+            raise FirstlightError(
+                f"no memory gives {tokens:,} tokens",
+                where="KV capacity",
+                remedy="raise --max-total-tokens, or choose another split of the pools",
+            )
+    low = 0.0
+    while high - low > 1 / GIB:
+        middle = (low + high) / 2
+        if capacity(geometry, launch, middle).tokens >= wanted:
+            high = middle
+        else:
+            low = middle
+        if math.isclose(low, high, rel_tol=1e-12):
+            break
+    return high
