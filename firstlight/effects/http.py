@@ -7,14 +7,29 @@ from __future__ import annotations
 
 import json as json_
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import requests
 
 Trouble = Literal["", "refused", "timeout", "broken"]
+
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a file. `status` is 206, or 200 from a server that knows no ranges (then it is
+    the file's begin); 0 is no HTTP answer. `next` is where a list of several pages goes on."""
+
+    status: int
+    data: bytes = b""
+    next: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,45 @@ def post_json(
     return _timed(
         lambda s: s.post(url, json=body, timeout=timeout_s, headers=headers, allow_redirects=False)
     )
+
+
+def get_piece(
+    url: str,
+    start: int,
+    count: int,
+    timeout_s: float = 30.0,
+    headers: Mapping[str, str] | None = None,
+) -> Piece:
+    """GET at most `count` bytes of a file from `start` on, once.
+
+    Redirects are followed, for a hub's files lie with others; a login is not sent along there.
+    Nothing more than `count` bytes is read, whatever the server sends.
+    """
+    import requests
+
+    wanted = {"Range": f"bytes={start}-{start + count - 1}", "Accept-Encoding": "identity"}
+    with requests.Session() as session:
+        session.trust_env = urlsplit(url).hostname not in _LOOPBACK
+        try:
+            with session.get(
+                url, timeout=timeout_s, headers={**(headers or {}), **wanted}, stream=True
+            ) as answer:
+                data = b""
+                if answer.status_code == 206 or (answer.status_code == 200 and start == 0):
+                    data = _at_most(answer.iter_content(1 << 16), count)
+                link = answer.links.get("next", {}).get("url", "")
+                return Piece(answer.status_code, data, link)
+        except requests.RequestException as error:
+            return Piece(0, error=_words(error))
+
+
+def _at_most(blocks: Iterable[bytes], count: int) -> bytes:
+    found = bytearray()
+    for block in blocks:
+        found += block
+        if len(found) >= count:
+            break
+    return bytes(found[:count])
 
 
 def _timed(ask: Callable[[requests.Session], requests.Response]) -> Reply:

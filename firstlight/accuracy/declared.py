@@ -1,0 +1,192 @@
+"""The accuracy room: what a checkpoint's files declare about quantisation, cache included.
+
+Two files may say it, and they may not agree. Which one the engine reads is the order of
+`get_quant_config`: `quantization_config` of config.json, that of its text part,
+`compression_config`, and hf_quant_config.json only where none of these is. What a version of the
+engine makes of each form is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from firstlight.accuracy.values import Object, a_count, a_text, an_object, text_part, words
+
+CONFIG, MODELOPT = "config.json", "hf_quant_config.json"
+
+Family = Literal[
+    "modelopt_fp4", "modelopt_fp8", "modelopt_mixed", "fp8", "compressed-tensors", "other"
+]
+KvForm = Literal["nested-algo", "flat-scheme", "flat-name", "flat-algo"]
+
+_CT_FORMATS: Mapping[str, str] = {
+    "nvfp4-pack-quantized": "NVFP4",
+    "mxfp4-pack-quantized": "MXFP4",
+    "mxfp8-quantized": "MXFP8",
+    "float-quantized": "FP8",
+    "naive-quantized": "FP8",
+    "int-quantized": "INT8",
+    "pack-quantized": "INT4",
+}
+_UNTOUCHED = ("exclude_modules", "ignore", "modules_to_not_convert")
+
+
+@dataclass(frozen=True)
+class KvStatement:
+    """One statement about the cache.
+
+    `form` is how it is said: `nested-algo` (`quantization.kv_cache_quant_algo`), `flat-scheme`
+    (`kv_cache_scheme` is an object), `flat-name` (it is a text), `flat-algo`
+    (`kv_cache_quant_algo` beside the weights' algorithm). `says` is FP8, NVFP4, INT8 or what is
+    written, "" for null. `per_tensor` (schemes alone): one static symmetric scale a tensor.
+    """
+
+    form: KvForm
+    key: str
+    says: str
+    per_tensor: bool | None = None
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What one block of one file says. `algo` is NVFP4, FP8, MXFP8, MXFP4, MIXED_PRECISION or
+    what is written; `kv` are its statements about the cache, the one that the engine prefers
+    first; `untouched` are the modules that are left as they were; `flat` is False where ModelOpt's
+    block has a part `quantization`."""
+
+    file: str
+    key: str
+    family: Family
+    method: str
+    algo: str
+    kv: tuple[KvStatement, ...]
+    untouched: tuple[str, ...]
+    flat: bool
+
+    @property
+    def kv_says(self) -> str:
+        """What it says of the cache in one word, "" for nothing."""
+        return next((one.says for one in self.kv if one.says), "")
+
+    @property
+    def place(self) -> str:
+        """The file, and the key in it."""
+        return f"{self.file}: {self.key}" if self.key else self.file
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """All statements; `used` is the one that the engine reads, None for a model as it was
+    trained. `disagreements` are lines for a person."""
+
+    statements: tuple[Statement, ...]
+    used: Statement | None
+    disagreements: tuple[str, ...]
+
+
+def quantisation(documents: Mapping[str, Object]) -> Quantisation:
+    """What the files declare, in the order in which the engine looks for it."""
+    found = tuple(_statements(documents))
+    used = found[0] if found else None
+    lines = tuple(line for other in found[1:] for line in _differences(found[0], other))
+    return Quantisation(found, used, lines)
+
+
+def _statements(documents: Mapping[str, Object]) -> Iterator[Statement]:
+    config = documents.get(CONFIG, {})
+    part, text = text_part(config)
+    blocks = [("quantization_config", config.get("quantization_config"))]
+    if part:
+        blocks.append((f"{part}.quantization_config", text.get("quantization_config")))
+    blocks.append(("compression_config", config.get("compression_config")))
+    for key, block in blocks:
+        if an_object(block):
+            yield statement(CONFIG, key, an_object(block))
+    if an_object(documents.get(MODELOPT)):
+        yield statement(MODELOPT, "", documents[MODELOPT])
+
+
+def statement(file: str, key: str, block: Object) -> Statement:
+    """One block, in whichever form it is written."""
+    nested = an_object(block.get("quantization"))
+    inner = nested or block
+    method = a_text(block.get("quant_method")).lower()
+    producer = a_text(an_object(block.get("producer")).get("name")).lower()
+    if file == MODELOPT or producer == "modelopt":
+        method = method or "modelopt"
+    algo = _algo(method, inner)
+    untouched = next((words(inner[k]) for k in _UNTOUCHED if words(inner.get(k))), ())
+    kv = tuple(_kv(inner, key, bool(nested)))
+    return Statement(file, key, _family(method, algo), method, algo, kv, untouched, not nested)
+
+
+def _algo(method: str, block: Object) -> str:
+    written = a_text(block.get("quant_algo")).upper()
+    if written:
+        return written
+    if method == "compressed-tensors":
+        form = a_text(block.get("format"))
+        return _CT_FORMATS.get(form, form.upper())
+    if method == "fp8" and block.get("weight_block_size") == [1, 32]:
+        return "MXFP8"
+    return method.upper()
+
+
+def _family(method: str, algo: str) -> Family:
+    if method == "compressed-tensors":
+        return "compressed-tensors"
+    if method.startswith("modelopt"):
+        if "MIXED" in algo:
+            return "modelopt_mixed"
+        if "FP4" in algo:
+            return "modelopt_fp4"
+        # The engine reads ModelOpt's MXFP8 with the class of plain FP8.
+        return "fp8" if algo == "MXFP8" else "modelopt_fp8" if "FP8" in algo else "other"
+    return "fp8" if method in ("fp8", "mxfp8") else "other"
+
+
+def _kv(block: Object, key: str, nested: bool) -> Iterator[KvStatement]:
+    """Statements about the cache: a scheme comes before a name."""
+    path = ".".join(filter(None, (key, "quantization" if nested else "")))
+
+    def at(name: str) -> str:
+        return f"{path}.{name}" if path else name
+
+    if "kv_cache_scheme" in block:
+        scheme = block["kv_cache_scheme"]
+        if isinstance(scheme, Mapping):
+            says = _scheme(scheme)
+            yield KvStatement("flat-scheme", at("kv_cache_scheme"), says, _per_tensor(scheme))
+        else:
+            yield KvStatement("flat-name", at("kv_cache_scheme"), _name(scheme))
+    if "kv_cache_quant_algo" in block:
+        form: KvForm = "nested-algo" if nested else "flat-algo"
+        yield KvStatement(form, at("kv_cache_quant_algo"), _name(block["kv_cache_quant_algo"]))
+
+
+def _name(value: object) -> str:
+    name = a_text(value).upper()
+    return {"FLOAT8": "FP8", "FP4": "NVFP4", "NONE": "", "AUTO": ""}.get(name, name)
+
+
+def _scheme(scheme: Object) -> str:
+    kind, bits = a_text(scheme.get("type")).lower(), a_count(scheme.get("num_bits"))
+    known = {("float", 8): "FP8", ("float", 4): "NVFP4", ("int", 8): "INT8"}
+    return known.get((kind, bits or 0), f"{kind or 'unknown'} {bits}")
+
+
+def _per_tensor(scheme: Object) -> bool:
+    strategy = a_text(scheme.get("strategy")).lower() or "tensor"
+    symmetric = scheme.get("symmetric") is not False
+    return strategy == "tensor" and symmetric and not scheme.get("dynamic")
+
+
+def _differences(used: Statement, other: Statement) -> Iterator[str]:
+    tail = f"the engine reads {used.place}"
+    if used.algo != other.algo and used.algo and other.algo:
+        yield f"{used.place} says {used.algo}, {other.place} says {other.algo}; {tail}"
+    if used.kv_says != other.kv_says:
+        ours, theirs = used.kv_says or "nothing", other.kv_says or "nothing"
+        yield f"{used.place} says {ours} of the KV cache, {other.place} {theirs}; {tail}"
