@@ -38,6 +38,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a disk takes
 
 # What makes two builds differ: symbols that nvcc names after its process, and the time of day.
 UNSTABLE = Variant({"KERNEL_FAULT": "stamp", "LDFLAGS": ""})
+CUDA_HERE = Path("/usr/local/cuda-13.0")
 FAULTS = ("arch", "cudart12", "symbol", "ptx", "fill")
 
 
@@ -212,6 +213,24 @@ def test_two_builds_at_two_paths_are_the_same_bytes(elsewhere: list[Kernels]) ->
         assert told["reproducible"] is True and told["compiler_cache"] is False
         digests.add(sha256(kernels.wheel("good")))
     assert len(digests) == 1
+
+
+@pytest.mark.skipif(not CUDA_HERE.exists(), reason=f"there is no toolkit in {CUDA_HERE}")
+def test_the_host_s_own_toolkit_gives_the_same_bytes(elsewhere: list[Kernels]) -> None:
+    one = elsewhere[0]
+    pinned = {sha256(path) for home in one.made("good") for path in home.glob("*.whl")}
+    stack = "recipes/stacks/kernels.yaml"
+    as_it_was = one.project.read(stack)
+    one.project.write(stack, f"{as_it_was}toolkit: host\n")
+    try:
+        done = one.build("good")
+    finally:
+        one.project.write(stack, as_it_was)
+    assert done.returncode == 0, done
+    made = max(one.made("good"), key=lambda home: home.stat().st_mtime)
+    told = json.loads((made / "receipt.json").read_text())
+    assert told["inputs"]["needs"] == {}
+    assert {told["sha256"]} == pinned
 
 
 def test_what_makes_two_builds_differ_is_named(elsewhere: list[Kernels], pantry: Pantry) -> None:
