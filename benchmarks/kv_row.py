@@ -190,14 +190,19 @@ def _counted(published: Published, geometry: Geometry, launch: Launch) -> Iterat
     if geometry.states and launch.speculation and not launch.speculation.draft_tokens:
         return
     found = capacity(geometry, launch, budget.rest_gib)
+    count = judged("tokens", "tokens from memory", found.tokens, tokens, TOKENS_LIMIT)
     slots = published.get("mamba_slots")
     if geometry.states and isinstance(slots, int):
         split = judged("split", "state slots", found.states.slots, slots, TOKENS_LIMIT)
-        yield split
         if split.verdict == "miss":
-            launch = replace(launch, state_slots=slots * launch.dp)
-            found = capacity(geometry, launch, budget.rest_gib)
-    yield judged("tokens", "tokens from memory", found.tokens, tokens, TOKENS_LIMIT)
+            given = replace(launch, state_slots=slots * launch.dp)
+            again = capacity(geometry, given, budget.rest_gib).tokens
+            count = judged("tokens", "tokens from memory", again, tokens, TOKENS_LIMIT)
+        if split.verdict == "miss" and count.verdict == "hit":
+            note = "slots by an argument that the row does not have"
+            split = replace(split, verdict="layout", note=note)
+        yield split
+    yield count
     if found.sliding and isinstance(window := published.get("swa_tokens"), int):
         yield judged("split", "sliding tokens", found.sliding.tokens, window, TOKENS_LIMIT)
 

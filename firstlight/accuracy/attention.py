@@ -22,7 +22,7 @@ from firstlight.accuracy.configkeys import (
     section,
     text_config,
 )
-from firstlight.accuracy.geometry import Geometry, Heads, Latent, Layer, State, Unknown
+from firstlight.accuracy.geometry import Geometry, Heads, Latent, Layer, Unknown
 from firstlight.accuracy.layerkinds import Kinds, indexed, layer_kinds
 from firstlight.accuracy.states import STATE_FORMS, StateForm, state_form
 
@@ -100,6 +100,8 @@ def _missing_rows(name: str, text: Config) -> Iterator[str]:
         yield from absent(text, head_dim=(*_HIDDEN, *_HEAD_DIM))
         if count(text, *_HIDDEN) is not None:
             yield from absent(text, attention_heads_for_head_dim=_QUERY_HEADS)
+            if not _head_dim(text):
+                yield "head dim: hidden_size is smaller than num_attention_heads"
 
 
 def _is_latent(name: str, text: Config) -> bool:
@@ -159,7 +161,7 @@ def _geometry(name: str, text: Config, kinds: Kinds, sees: bool) -> Geometry:
     heads = nextn or count(text, "mtp_num_hidden_layers", "num_mtp_layers") or 0
     return Geometry(
         name=name,
-        kind=_kind(full, made, form),
+        kind=_kind(full, made),
         layers=made,
         draft=(Layer(full),) * heads,
         nextn=nextn,
@@ -187,12 +189,12 @@ def _layers(
             )
 
 
-def _kind(full: Heads | Latent, made: tuple[Layer, ...], form: StateForm | None) -> str:
+def _kind(full: Heads | Latent, made: tuple[Layer, ...]) -> str:
     rows = "MHA/GQA"
     if isinstance(full, Latent):
         rows = "MLA + index (DSA)" if full.index_dim else "MLA"
-    if form:
-        return f"{rows} + {form.kind}"
+    if state := next((layer.state for layer in made if layer.state), None):
+        return f"{rows} + {state.kind}"
     return f"{rows}, two pools" if any(layer.sliding for layer in made) else rows
 
 
@@ -203,8 +205,3 @@ def _notes(name: str, text: Config, full: Heads | Latent) -> Iterator[str]:
         yield "layers that share K and V are priced with rows of their own, as the engine does"
     if name in STATEFUL and text.get("mamba_ssm_dtype") is None:
         yield "the config names no mamba_ssm_dtype: float32, the engine's default"
-
-
-def state_of(geometry: Geometry) -> State | None:
-    """The state of one layer of a model with states; all are alike."""
-    return next(iter(geometry.states), None)

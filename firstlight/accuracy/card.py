@@ -125,7 +125,7 @@ def _verdict(
         return None, f"BF16 holds {found.tokens:,} tokens; no workload is given to weigh them by."
     held = fit(geometry, launch, found, workload.context)
     if held.requests < workload.concurrency:
-        return False, f"{_shortfall(workload, held, found, launch)} {_way(workload, turned)}"
+        return False, f"{_shortfall(workload, held, found, launch)} {_way(workload, turned, found)}"
     if context and fit(geometry, launch, found, context).requests < 1:
         return False, f"Not affordable in BF16: one request of the whole {context:,} does not fit."
     need = f"{workload.concurrency:,} requests of {workload.context:,} tokens"
@@ -148,11 +148,11 @@ def _shortfall(work: Workload, held: Fit, found: Capacity, launch: Launch) -> st
     return f"Not affordable in BF16 as launched: {need} do not fit, {why}."
 
 
-def _way(work: Workload, turned: tuple[Knob, ...]) -> str:
+def _way(work: Workload, turned: tuple[Knob, ...], now: Capacity) -> str:
     """The knob to turn first of those that suffice, the smallest turn of it; or that none does."""
     enough = [knob for knob in turned if knob.fit and knob.fit.requests >= work.concurrency]
     if enough:
-        gentle = min(enough, key=lambda knob: (knob.rank, knob.tokens))
+        gentle = min(enough, key=lambda knob: (knob.rank, abs(knob.tokens - now.tokens)))
         return f"With {gentle.flags} it is: {gentle.tokens:,} tokens ({gentle.cost})."
     best = max((knob.fit.requests for knob in turned if knob.fit), default=0)
     most = f"; the best of them holds {best:,}" if best else ""

@@ -47,14 +47,15 @@ def knobs(
     budget: Budget | None,
     work: Workload | None,
 ) -> tuple[Knob, ...]:
-    """What could be turned, best first. `budget` lets --mem-fraction-static be named."""
+    """What gives more tokens, or holds more of the workload, most tokens first. `budget` lets --mem-fraction-static be named."""
     found = (
         *_state_knobs(geometry, launch, rest_gib, work),
         *_window_knobs(geometry, launch, rest_gib, work),
         *_fraction_knobs(geometry, launch, budget, work),
     )
     now = capacity(geometry, launch, rest_gib)
-    better = [knob for knob in found if knob.tokens > now.tokens]
+    held = fit(geometry, launch, now, work.context).requests if work else 0
+    better = [k for k in found if k.tokens > now.tokens or (k.fit and k.fit.requests > held)]
     return tuple(sorted(better, key=lambda knob: -knob.tokens))
 
 

@@ -42,7 +42,7 @@ class Capacity:
     """What one launch holds. `priced_bytes` is what the engine divides by: a token of all pools.
 
     `kv_gib` is what was left for the pools, `refused` the reason why the engine would not start,
-    "" when it would. `tokens` can be 0 or less when it is refused.
+    "" when it would.
     """
 
     kv_dtype: str
@@ -73,7 +73,7 @@ def capacity(geometry: Geometry, launch: Launch, rest_gib: float) -> Capacity:
     left = rest_gib - reserve
     states = state_pool(geometry, launch, left)
     kv_gib = left - states.spec_gib - states.charged_gib
-    tokens = _tokens(geometry, launch, int(kv_gib * GIB))
+    tokens = max(0, _tokens(geometry, launch, int(kv_gib * GIB)))
     return Capacity(
         kv_dtype=launch.kv_dtype,
         tokens=tokens,
@@ -83,7 +83,7 @@ def capacity(geometry: Geometry, launch: Launch, rest_gib: float) -> Capacity:
         reserve_gib=reserve,
         pools=tuple(_pools(geometry, launch, tokens)) if tokens > 0 else (),
         states=states,
-        refused=_refusal(geometry, launch, states, tokens),
+        refused=_no_memory(left, kv_gib) or _refusal(geometry, launch, states, tokens),
         notes=tuple(_notes(geometry, launch)),
     )
 
@@ -165,6 +165,12 @@ def _pools(geometry: Geometry, launch: Launch, tokens: int) -> Iterator[Pool]:
         yield Pool("draft", tokens, tokens + launch.page_size, draft)
 
 
+def _no_memory(left_gib: float, kv_gib: float) -> str:
+    if left_gib <= 0:
+        return "the weights leave no memory for the KV cache: raise --mem-fraction-static"
+    return "the states leave no memory for the KV cache: take fewer slots" if kv_gib <= 0 else ""
+
+
 def _refusal(geometry: Geometry, launch: Launch, states: StatePool, tokens: int) -> str:
     if geometry.states and states.slots <= 0:
         return "not enough memory for one slot of the state pool"
@@ -172,7 +178,7 @@ def _refusal(geometry: Geometry, launch: Launch, states: StatePool, tokens: int)
         slots, need = states.slots, launch.slots_per_request
         return f"the state pool has {slots} slots, one request takes {need}"
     if tokens <= 0:
-        return "the weights leave no memory for the KV cache: raise --mem-fraction-static"
+        return "the memory that is left holds no page of tokens: raise --mem-fraction-static"
     window = sliding_tokens(launch, tokens)
     if geometry.sliding and launch.rules.swa_floor and geometry.full:
         floor = geometry.window + launch.page_size

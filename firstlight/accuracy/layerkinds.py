@@ -60,7 +60,7 @@ def layer_kinds(name: str, text: Config) -> tuple[Kinds, str]:
     found = found[:total]
     if not found and total is not None:
         found = _counted(name, text, total)
-    strange = sorted({kind for kind in found if kind not in _NAMES.values()})
+    strange = sorted({*found} - {*_NAMES.values(), "both"})
     if strange:
         return (), f"what a layer of kind {', '.join(strange)} keeps"
     if not found or (total is not None and len(found) < total):
@@ -93,7 +93,7 @@ def _patterned(text: Config) -> Kinds:
         return tuple(_PATTERN.get(a, a) for a in str(text["hybrid_override_pattern"]))
     slides = text.get("hybrid_layer_pattern")
     if isinstance(slides, Sequence) and not isinstance(slides, str):
-        return tuple({0: "full", 1: "sliding"}.get(s, str(s)) for s in slides)
+        return tuple({"0": "full", "1": "sliding"}.get(str(s), str(s)) for s in slides)
     return ()
 
 

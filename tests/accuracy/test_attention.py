@@ -1,0 +1,179 @@
+"""A config.json becomes what each layer keeps, or a list of what is missing; never a guess."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firstlight.accuracy.attention import describe
+from firstlight.accuracy.geometry import Geometry, Heads, Latent, Unknown
+from firstlight.accuracy.kvlaunch import GIB, Launch
+from firstlight.accuracy.kvstate import state_bytes
+from tests.accuracy import shapes
+from tests.accuracy.shapes import EVERY, Config
+
+
+def known(config: Config) -> Geometry:
+    found = describe(config)
+    assert isinstance(found, Geometry), str(found)
+    return found
+
+
+def missing(config: Config) -> str:
+    found = describe(config)
+    assert isinstance(found, Unknown)
+    return "\n".join(found.missing)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "full", "sliding", "states", "rows"),
+    [
+        ("llama", "MHA/GQA", 32, 0, 0, Heads(8, 128, 128)),
+        ("deepseek-r1", "MLA", 61, 0, 0, Latent(512, 64)),
+        ("deepseek-v3.2", "MLA + index (DSA)", 61, 0, 0, Latent(512, 64, 128)),
+        ("mimo", "MHA/GQA, two pools", 9, 39, 0, Heads(4, 192, 128)),
+        ("gemma4", "MHA/GQA, two pools", 10, 50, 0, Heads(4, 512, 512)),
+        ("gpt-oss", "MHA/GQA, two pools", 18, 18, 0, Heads(8, 64, 64)),
+        ("qwen3.6", "MHA/GQA + GDN", 16, 0, 48, Heads(4, 256, 256)),
+        ("nemotron", "MHA/GQA + Mamba 2", 6, 0, 23, Heads(2, 128, 128)),
+        ("granite4", "MHA/GQA + Mamba 2", 4, 0, 36, Heads(8, 64, 64)),
+        ("falcon-h1", "MHA/GQA + Mamba 2", 36, 0, 36, Heads(2, 128, 128)),
+        ("ling3", "MLA + KDA", 6, 0, 18, Latent(512, 64)),
+        ("kimi-linear", "MLA + KDA", 7, 0, 20, Latent(512, 64)),
+        ("lfm2", "MHA/GQA + short conv", 6, 0, 10, Heads(8, 64, 64)),
+        ("llama4", "MHA/GQA, two pools", 12, 36, 0, Heads(8, 128, 128)),
+    ],
+)
+def test_each_kind_of_model(
+    name: str, kind: str, full: int, sliding: int, states: int, rows: Heads | Latent
+) -> None:
+    found = known(EVERY[name])
+    assert (found.kind, len(found.full), len(found.sliding)) == (kind, full, sliding)
+    assert len(found.states) == states
+    assert {layer.rows for layer in found.full} == {rows}
+
+
+def test_layers_that_slide_have_heads_of_their_own() -> None:
+    assert known(shapes.GEMMA4_31B).sliding[0].rows == Heads(16, 256, 256)
+    assert known(shapes.MIMO_V2).sliding[0].rows == Heads(8, 192, 128)
+    step = {**shapes.GPT_OSS_120B, "architectures": ["Step3p5ForCausalLM"]}
+    step["attention_other_setting"] = {"num_attention_groups": 2}
+    assert known(step).sliding[0].rows == Heads(2, 64, 64)
+
+
+def test_a_window_is_one_pool_with_the_rest_where_the_engine_does_not_split() -> None:
+    gemma3 = {**shapes.GPT_OSS_120B, "architectures": ["Gemma3ForCausalLM"]}
+    assert (len(known(gemma3).full), known(gemma3).sliding) == (36, ())
+
+
+def test_one_way_for_each_state_to_fill_its_published_pool() -> None:
+    """Boots gf-granite4h (38 slots), gf-ling3-tp1 (614), gf-qwen36-27b-pro6000 (154)."""
+    for config, slots, conv, ssm in (
+        (shapes.GRANITE4_MICRO, 38, 0.03, 2.74),
+        (shapes.LING3, 614, 0.38, 10.81),
+        (shapes.QWEN36_27B, 154, 0.43, 21.8),
+    ):
+        sizes = state_bytes(known(config), Launch())
+        assert sizes.conv_bytes * (slots + 1) / GIB == pytest.approx(conv, abs=0.005)
+        assert sizes.ssm_bytes * (slots + 1) / GIB == pytest.approx(ssm, abs=0.005)
+
+
+def test_a_short_convolution_has_a_window_and_no_matrix() -> None:
+    sizes = state_bytes(known(shapes.LFM2), Launch(tp=2))
+    assert (sizes.conv_bytes, sizes.ssm_bytes) == (10 * 2048 // 2 * 2 * 2, 0)
+
+
+def test_the_own_head_of_a_model_is_its_draft() -> None:
+    assert (len(known(shapes.DEEPSEEK_R1).draft), known(shapes.DEEPSEEK_R1).nextn) == (1, 1)
+    # Qwen3.5 has a head, and not the key by which the engine prices one.
+    assert (len(known(shapes.QWEN36_27B).draft), known(shapes.QWEN36_27B).nextn) == (1, None)
+
+
+def test_layers_may_share_an_index() -> None:
+    config = {**shapes.DEEPSEEK_V32, "num_hidden_layers": 9, "index_topk_freq": 4}
+    kept = [n for n, layer in enumerate(known(config).layers) if layer.indexed]
+    assert kept == [0, 1, 5]
+    shared = {**config, "indexer_types": ["full", "shared", "shared"] * 3}
+    assert [la.indexed for la in known(shared).layers] == [True, False, False] * 3
+
+
+def test_longcat_has_two_attentions_a_block() -> None:
+    config = {**shapes.DEEPSEEK_R1, "architectures": ["LongcatFlashForCausalLM"]}
+    assert len(known({**config, "num_hidden_layers": 28}).full) == 56
+
+
+def test_one_head_for_all_queries() -> None:
+    config = {**shapes.LLAMA_8B, "architectures": ["GPTBigCodeForCausalLM"], "multi_query": True}
+    assert known(config).full[0].rows == Heads(1, 128, 128)
+
+
+def test_as_many_kv_heads_as_heads_is_said() -> None:
+    config = {k: v for k, v in shapes.LLAMA_8B.items() if k != "num_key_value_heads"}
+    found = known(config)
+    assert found.full[0].rows == Heads(32, 128, 128)
+    assert found.notes == (
+        "the config names no KV heads: as many as attention heads, as the engine takes it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"architectures": ["NewForCausalLM"]}, "what attention NewForCausalLM has"),
+        ({**shapes.LLAMA_8B, "architectures": ["NewForCausalLM"]}, "the class is in no table"),
+        ({}, "num_hidden_layers is not given"),
+        ({**shapes.LLAMA_8B, "num_hidden_layers": "many"}, "num_hidden_layers is not given"),
+        (
+            {**shapes.LLAMA_8B, "hidden_size": None},
+            "head dim: hidden_size or n_embd or d_model",
+        ),
+        ({**shapes.LLAMA_8B, "hidden_size": 8}, "hidden_size is smaller than num_attention_heads"),
+        ({**shapes.DEEPSEEK_R1, "kv_lora_rank": None}, "latent rank: kv_lora_rank is not given"),
+        ({**shapes.DEEPSEEK_V32, "index_head_dim": -1}, "index dim: index_head_dim -1 is no count"),
+        ({"architectures": ["DeepseekV4ForCausalLM"]}, "the compressed pools of DeepSeek-V4"),
+        ({**shapes.LLAMA_8B, "layer_types": ["full_attention", "ring"] * 16}, "of kind ring keeps"),
+        ({**shapes.GPT_OSS_120B, "layer_types": ["full_attention"]}, "1 are listed"),
+        (
+            {k: v for k, v in shapes.LFM2.items() if k != "layer_types"},
+            "which layers hold attention (conv_L_cache says that not all do)",
+        ),
+        ({**shapes.LFM2, "conv_L_cache": None}, "no keys of a kind known (GDN, Mamba 2"),
+        ({**shapes.KIMI_LINEAR, "linear_attn_config": {"kda_layers": [1]}}, "sizes of the KDA"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_missing_is_named(config: Config, line: str) -> None:
+    assert line in missing(config)
+
+
+def test_unknown_reads_as_one_line() -> None:
+    assert str(describe({"architectures": ["X"]})).startswith("X: what attention X has")
+
+
+_JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(name=st.sampled_from(sorted(EVERY)), data=st.data())
+def test_a_broken_config_is_told_or_has_sizes_above_zero(name: str, data: Any) -> None:
+    config = json.loads(json.dumps(EVERY[name]))
+    inner = config.get("text_config", config)
+    for key in data.draw(st.lists(st.sampled_from(sorted(inner)), min_size=1, max_size=3)):
+        inner[key] = data.draw(_JUNK)
+    found = describe(config)
+    if isinstance(found, Unknown):
+        assert found.missing
+        return
+    for layer in found.layers:
+        if isinstance(layer.rows, Heads):
+            assert min(layer.rows.kv_heads, layer.rows.k_dim, layer.rows.v_dim) > 0
+        elif layer.rows:
+            assert layer.rows.rank > 0

@@ -1,0 +1,259 @@
+"""The arithmetic held against boots that others have published; every exception by id and cause."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.kv_groundtruth import main, report, scored, tally
+from benchmarks.kv_row import Scored, score
+
+ROOT = Path(__file__).parent.parent.parent
+FILE = ROOT / ".." / "shared" / "data" / "kv-groundtruth.jsonl"
+
+published = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} is not here")
+
+_MIN_OF_RANKS = (
+    "16 or 32 ranks of DP attention on an NPU: the engine takes the least free memory of all "
+    "ranks, before and after loading, and the row has rank 0's only; its own drop fits its pool"
+)
+# What misses, and why.
+MISSES = {
+    ("gf-dsv32-commit", "KV"): (
+        "circular: the model was guessed, dtype and card are not stated; it would fit FP8 rows "
+        "without scales (708 bytes a layer)"
+    ),
+    ("gh-sgl1953", "drop of free memory"): (
+        "no sizes in this log; 0.2 GiB besides pool and table of requests were taken by an early "
+        "build with an int8 cache"
+    ),
+    ("gh-sgl7691", "GiB left"): (
+        "8 ranks of DP attention on ROCm: -561,981 tokens mean -37 GiB, which rank 0's published "
+        "12.3 GiB cannot give; another rank's memory decided"
+    ),
+    (
+        "npu-deepseek_r1_w4a8_8p_in2k_out2k_50ms",
+        "tokens from memory",
+    ): _MIN_OF_RANKS,
+    (
+        "npu-deepseek_r1_w4a8_8p_in2k_out2k_50ms-b",
+        "tokens from memory",
+    ): _MIN_OF_RANKS,
+    (
+        "npu-deepseek_r1_w4a8_1p1d_16p_in2k_out2k_50ms_decode-0",
+        "tokens from memory",
+    ): _MIN_OF_RANKS,
+    (
+        "npu-deepseek_r1_w8a8_2p1d_32p_in3k5_out1k5_50ms_decode-0",
+        "tokens from memory",
+    ): _MIN_OF_RANKS,
+}
+# What is right, but for another layout than the plain one.
+LAYOUTS = {
+    ("gf-hybrid-fp8-eagle", "ssm"): "states in 16 bits, by an argument that the row does not have",
+    ("gh-sgl11309-before", "KV"): "before that change the line left the index keys out",
+}
+# Sizes so small that two decimals are coarser than 1 %: (id, figure).
+ROUNDED = {
+    ("gf-qwen25-05b-docs", "K"),
+    ("gf-qwen25-05b-docs", "V"),
+}
+# Rows that are asked for and have a config, and yet no figure to check.
+NOTHING: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Scored]:
+    return list(scored(FILE.read_text().splitlines()))
+
+
+def by_verdict(rows: list[Scored], verdict: str) -> set[tuple[str, str]]:
+    return {(r.id, c.what) for r in rows for c in r.checks if c.verdict == verdict}
+
+
+@published
+def test_what_misses_is_listed_with_its_cause(rows: list[Scored]) -> None:
+    assert by_verdict(rows, "miss") == MISSES.keys()
+
+
+@published
+def test_other_layouts_are_listed_with_their_cause(rows: list[Scored]) -> None:
+    assert by_verdict(rows, "layout") == LAYOUTS.keys()
+
+
+@published
+def test_bytes_of_a_token_within_one_percent(rows: list[Scored]) -> None:
+    """Every row marked consistent and not circular, but for those listed."""
+    asked = [r for r in rows if r.asked]
+    assert {r.id for r in asked if not any(c.about == "bytes" for c in r.checks)} == NOTHING
+    rounded = {(r.id, c.what) for r in asked for c in r.checks if c.verdict == "rounding"}
+    assert {pair for pair in rounded if not pair[1].startswith("draft_")} == ROUNDED
+    for row in asked:
+        for check in row.checks:
+            if check.about == "bytes" and check.verdict == "hit":
+                assert abs(check.off) <= 0.01
+
+
+@published
+def test_tokens_within_two_percent_where_the_figures_are_there(rows: list[Scored]) -> None:
+    """Rows with a config, the memory around the load and no cap, but for those listed."""
+    lines = [json.loads(line) for line in FILE.read_text().splitlines()]
+    able = {
+        row["id"]
+        for row in lines
+        if row["config"]
+        and row["calc"]["budget_gib_from_mem_fraction"] is not None
+        and row["max_total_tokens_arg"] is None
+    }
+    checked = {r.id for r in rows if any(c.about == "tokens" for c in r.checks)}
+    assert checked == able
+    missed = {row for row, what in MISSES if what == "tokens from memory"}
+    assert (len(able), len(able - missed)) == (32, 28)
+
+
+@published
+def test_the_score(rows: list[Scored]) -> None:
+    every = tally(rows)["all"]
+    assert every == {
+        "bytes": (95, 96),
+        "others": (16, 17),
+        "states": (8, 8),
+        "draft": (16, 16),
+        "tokens": (28, 32),
+        "split": (9, 9),
+        "rule": (10, 10),
+        "boot": (1, 2),
+    }
+
+
+@published
+def test_it_runs_as_it_is_documented() -> None:
+    command = [sys.executable, "benchmarks/kv_groundtruth.py", str(FILE), "--all"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "MHA/GQA, two pools" in done.stdout
+    assert "98 rows" in done.stdout
+
+
+# -- kinds of rows that the file does not have -------------------------------------------------
+
+_EMPTY: dict[str, Any] = {"calc": {"consistent": True, "circular": False}}
+_LLAMA = {
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+}
+_GDN = {
+    "num_hidden_layers": 48,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "full_attention_interval": 4,
+    "linear_num_value_heads": 32,
+    "linear_num_key_heads": 16,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "layer_types_count": {"linear_attention": 36, "full_attention": 12},
+}
+
+
+def verdicts(row: dict[str, Any]) -> dict[str, str]:
+    return {c.what: c.verdict for c in score({**_EMPTY, "id": "x", **row}).checks}
+
+
+def test_four_bits_with_and_without_scales_in_the_line() -> None:
+    row = {"config": _LLAMA, "tp": 1, "kv_dtype": "fp4_e2m1", "tokens": 1_000_000}
+    # 32 layers x 8 heads x 128 = 32,768 values of K a token
+    assert verdicts({**row, "k_gib": 17.17, "v_gib": 17.17}) == {"K": "hit", "V": "hit"}
+    assert verdicts({**row, "k_gib": 15.26, "v_gib": 15.26}) == {"K": "layout", "V": "layout"}
+    assert verdicts({**row, "k_gib": 30.52, "v_gib": 30.52}) == {"K": "miss", "V": "miss"}
+
+
+def test_states_by_ratio_and_by_number() -> None:
+    """15 GiB: 394 slots of 19,316,736 bytes, or 100 of them, and 12,288 bytes a token."""
+    row = {
+        "config": _GDN,
+        "tp": 4,
+        "page_size": 128,
+        "avail_before_load_gib": 60.0,
+        "avail_after_load_gib": 30.0,
+        "mem_fraction_static": 0.75,
+        "sm": "NPU",
+    }
+    by_ratio = score({**_EMPTY, "id": "x", **row, "mamba_slots": 394, "tokens": 691_328})
+    assert {c.what: (c.predicted, c.verdict) for c in by_ratio.checks} == {
+        "state slots": (394, "hit"),
+        "tokens from memory": (691_328, "hit"),
+    }
+    by_number = score({**_EMPTY, "id": "x", **row, "mamba_slots": 100, "tokens": 1_153_408})
+    assert {c.what: (c.predicted, c.verdict) for c in by_number.checks} == {
+        "state slots": (394, "layout"),
+        "tokens from memory": (1_153_408, "hit"),
+    }
+
+
+def test_an_eagle3_draft_that_loads_first_is_priced() -> None:
+    row = {
+        "config": _LLAMA,
+        "tp": 1,
+        "spec_algorithm": "EAGLE3",
+        "draft_model_class": "LlamaForCausalLMEagle3",
+        "draft_loaded_before_pool": True,
+        "avail_before_load_gib": 80.0,
+        "avail_after_load_gib": 64.0,
+        "avail_after_draft_load_gib": 62.0,
+        "mem_fraction_static": 0.85,
+        "log_figures": ["KV Cache is allocated. dtype: torch.bfloat16, #tokens: 397187"],
+        "tokens": 397_187,
+    }
+    (check,) = score({**_EMPTY, "id": "x", **row}).checks
+    assert (check.predicted, check.verdict) == (397_187, "hit")
+
+
+def test_arguments_in_a_command_count() -> None:
+    row = {
+        "config": _GDN,
+        "tp": 4,
+        "tokens": 1_000_000,
+        "avail_before_load_gib": 60.0,
+        "avail_after_load_gib": 30.0,
+        "mem_fraction_static": 0.75,
+    }
+    plain, told = (
+        score({**_EMPTY, "id": "x", **row, "launch_command": command}).checks[-1].predicted
+        for command in ("sglang serve", "sglang serve --mamba-full-memory-ratio 0.3 --tp 4")
+    )
+    assert told > 1.4 * plain
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"config": None}, "no config"),
+        ({"config": {"num_hidden_layers": 4}}, "missing: attention heads"),
+        ({"config": _LLAMA, "kv_cache_dtype_arg": "int2"}, "KV dtype int2 is none of SGLang's"),
+        ({"config": _LLAMA, "tokens": None}, "no size and no budget"),
+        ({"config": {"layer_types_count": {"ring": 4}, "num_hidden_layers": 4}}, "of kind ring"),
+    ],
+)
+def test_a_row_that_cannot_be_checked_says_why(row: dict[str, Any], words: str) -> None:
+    assert words in score({"id": "x", **row}).skipped
+
+
+def test_a_file_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text("{not json\n")
+    assert main([str(file)]) == 1
+    assert "rows.jsonl" in capsys.readouterr().err
+    assert main([str(tmp_path / "none.jsonl")]) == 1
+
+
+def test_an_empty_file_has_an_empty_score() -> None:
+    assert list(report([], every=True))[-1].endswith("0 rows, 0 of them with nothing to check")
