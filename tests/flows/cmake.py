@@ -165,7 +165,9 @@ def release(version: str, more: str) -> dict[str, str]:
     """The files of one release's project."""
     added = MORE.format(name=more) if more else ""
     return {
-        name: text.replace("@VERSION@", version).replace("@MORE@", added)
+        name: text.replace(f'version = "{NEWER}"', f'version = "{version}"').replace(
+            "@MORE@", added
+        )
         for name, text in files("aot").items()
     }
 
