@@ -25,6 +25,7 @@ _DTYPES = {
     "float16": "fp16",
     "half": "fp16",
     "fp16": "fp16",
+    "float32": "fp32",
     "int8": "int8",
     "fp8": "fp8_e4m3",
     "auto": "bf16",
@@ -51,11 +52,19 @@ def config_of(published: Published) -> dict[str, Any]:
         config["hybrid_override_pattern"] = "".join(kind * n for kind, n in counts.items())
     if isinstance(counts := config.get("hybrid_layer_pattern"), Mapping):
         config["hybrid_layer_pattern"] = [int(k) for k, n in counts.items() for _ in range(n)]
+    if str(published.get("model_class")).endswith("ForConditionalGeneration"):
+        config.setdefault("vision_config", {})
     if not config.get("architectures") and published.get("swa_tokens") is None:
-        slides = {"sliding_attention": "full_attention"}
-        listed = config.get("layer_types") or ()
-        config["layer_types"] = [slides.get(kind, kind) for kind in listed]
+        return in_one_pool(config)
     return config
+
+
+def in_one_pool(config: dict[str, Any]) -> dict[str, Any]:
+    """The same config with every layer that slides beside the others, as older builds keep it."""
+    listed = [str(kind) for kind in config.get("layer_types") or ()]
+    kinds = ["full_attention" if "sliding" in kind else kind for kind in listed]
+    rest = {k: v for k, v in config.items() if k not in ("architectures", "hybrid_layer_pattern")}
+    return {**rest, "layer_types": kinds}
 
 
 def launch_of(published: Published, geometry: Geometry) -> Launch | None:
@@ -71,6 +80,7 @@ def launch_of(published: Published, geometry: Geometry) -> Launch | None:
         kv_dtype=kv_dtype,
         tp=(published.get("attn_tp") or published.get("tp") or 1) * dp,
         dp=dp,
+        pp=published.get("pp") or 1,
         page_size=published.get("page_size") or 1,
         swa_ratio=published.get("swa_full_tokens_ratio") or 0.8,
         state_ratio=float(flags.get("mamba_full_memory_ratio", 0.9)),

@@ -10,13 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from benchmarks.kv_published import Published, budget_of, config_of, gib, launch_of
+from benchmarks.kv_published import (
+    Published,
+    budget_of,
+    config_of,
+    gib,
+    in_one_pool,
+    launch_of,
+)
 from firstlight.accuracy.attention import describe
 from firstlight.accuracy.geometry import Geometry, Latent, Layer, Unknown
-from firstlight.accuracy.kvbytes import Row, row
+from firstlight.accuracy.kvbytes import Row, row, stages
 from firstlight.accuracy.kvcache import capacity
 from firstlight.accuracy.kvlaunch import GIB, Launch, is_fp4
 from firstlight.accuracy.kvstate import state_bytes
+from firstlight.core.errors import FirstlightError
 
 Verdict = Literal["hit", "rounding", "layout", "miss"]
 
@@ -43,7 +51,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Scored:
-    """One row: its kind, its checks, and why nothing could be checked, if so."""
+    """One row: its kind, its checks, and why nothing could be checked, if so. `asked`: its bytes
+    are marked consistent and not circular."""
 
     id: str
     kind: str
@@ -53,10 +62,16 @@ class Scored:
 
 
 def score(published: Published) -> Scored:
-    """All checks of one row. `asked`: its bytes are marked consistent and not circular."""
+    """All checks of one row; one whose figures cannot be together says so and has none."""
     calc = published.get("calc") or {}
     asked = calc.get("consistent") is True and not calc.get("circular")
-    name = str(published.get("id"))
+    try:
+        return _score(published, str(published.get("id")), asked)
+    except FirstlightError as error:
+        return Scored(str(published.get("id")), "unknown", asked, (), error.what)
+
+
+def _score(published: Published, name: str, asked: bool) -> Scored:
     boots = tuple(_boot(published))
     told = published.get("config")
     if not told:
@@ -69,8 +84,29 @@ def score(published: Published) -> Scored:
     if launch is None:
         kv_dtype = published.get("kv_cache_dtype_arg")
         return Scored(name, geometry.kind, asked, boots, f"KV dtype {kv_dtype} is none of SGLang's")
-    checks = (*boots, *_sized(published, geometry, launch), *_counted(published, geometry, launch))
+    checks = tuple(_checks(published, geometry, launch))
+    if geometry.sliding and any(c.verdict == "miss" for c in checks):
+        checks = _one_pool(published, launch) or checks
+    checks = (*boots, *checks)
     return Scored(name, geometry.kind, asked, checks, "" if checks else "no size and no budget")
+
+
+def _checks(published: Published, geometry: Geometry, launch: Launch) -> Iterator[Check]:
+    first = tuple(next(iter(stages(geometry.layers, launch.pp))))  # a row is of stage 0
+    yield from _sized(published, replace(geometry, layers=first), launch)
+    yield from _counted(published, geometry, launch)
+
+
+def _one_pool(published: Published, launch: Launch) -> tuple[Check, ...]:
+    """The checks with one pool for all layers, where the log has one and its sizes then agree."""
+    geometry = describe(in_one_pool(config_of(published)))
+    if isinstance(geometry, Unknown) or published.get("swa_tokens") is not None:
+        return ()
+    checks = tuple(_checks(published, geometry, launch))
+    if any(check.verdict == "miss" for check in checks):
+        return ()
+    note = "this build keeps one pool for all layers"
+    return tuple(replace(check, verdict="layout", note=note) for check in checks)
 
 
 def judged(

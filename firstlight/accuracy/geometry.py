@@ -74,7 +74,11 @@ class State:
         """Bytes of one layer's window on one GPU; groups that do not divide are extended."""
         groups = self.groups + (attn_tp - self.groups if self.groups % attn_tp else 0)
         values = self.channels + 2 * groups * self.state
-        return _shared(values, attn_tp, "convolution") * (self.kernel - 1) * self.conv_bytes
+        return (
+            _shared(values, attn_tp, "values of a convolution")
+            * (self.kernel - 1)
+            * self.conv_bytes
+        )
 
     def ssm_on_gpu(self, attn_tp: int, ssm_bytes: int | None = None) -> int:
         """Bytes of one layer's matrix on one GPU."""

@@ -25,6 +25,8 @@ _WIDTHS = {
     "fp16": 2,
     "float16": 2,
     "half": 2,
+    "fp32": 4,
+    "float32": 4,
     "fp8_e4m3": 1,
     "fp8_e5m2": 1,
     "mxfp8": 1,

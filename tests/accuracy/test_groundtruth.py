@@ -217,6 +217,39 @@ def test_an_eagle3_draft_that_loads_first_is_priced() -> None:
     assert (check.predicted, check.verdict) == (397_187, "hit")
 
 
+def test_a_row_of_pipeline_stages_is_of_the_first() -> None:
+    """62 layers on 4 stages: 15 of them in stage 0, and 16 in the one that decides the tokens."""
+    row = {
+        "config": {**_LLAMA, "num_hidden_layers": 62},
+        "tp": 1,
+        "pp": 4,
+        "tokens": 163_840,
+        "k_gib": 4.69,
+        "v_gib": 4.69,
+        "avail_before_load_gib": 40.0,
+        "avail_after_load_gib": 18.0,
+        "mem_fraction_static": 0.8,
+    }
+    assert verdicts(row) == {"K": "hit", "V": "hit", "tokens from memory": "hit"}
+
+
+def test_an_older_build_with_one_pool_for_all_layers() -> None:
+    row = {
+        "model_class": "GptOssForCausalLM",
+        "config": {
+            **_LLAMA,
+            "layer_types_count": {"sliding_attention": 16, "full_attention": 16},
+        },
+        "tp": 1,
+        "tokens": 1_000_000,
+        "k_gib": 61.04,
+        "v_gib": 61.04,
+    }
+    assert verdicts(row) == {"K": "layout", "V": "layout"}
+    assert verdicts({**row, "k_gib": 30.52, "v_gib": 30.52}) == {"K": "hit", "V": "hit"}
+    assert verdicts({**row, "k_gib": 40.0, "v_gib": 40.0}) == {"K": "miss", "V": "miss"}
+
+
 def test_arguments_in_a_command_count() -> None:
     row = {
         "config": _GDN,
@@ -240,6 +273,10 @@ def test_arguments_in_a_command_count() -> None:
         ({"config": {"num_hidden_layers": 4}}, "missing: attention heads"),
         ({"config": _LLAMA, "kv_cache_dtype_arg": "int2"}, "KV dtype int2 is none of SGLang's"),
         ({"config": _LLAMA, "tokens": None}, "no size and no budget"),
+        (
+            {"config": _GDN, "tp": 3, "tokens": 10, "mamba_slots": 4, "mamba_ssm_gib": 1.0},
+            "4864 values of a convolution cannot be shared by 3 GPUs",
+        ),
         ({"config": {"layer_types_count": {"ring": 4}, "num_hidden_layers": 4}}, "of kind ring"),
     ],
 )

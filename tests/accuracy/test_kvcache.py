@@ -17,6 +17,7 @@ from firstlight.accuracy.attention import describe
 from firstlight.accuracy.geometry import Geometry
 from firstlight.accuracy.kvbytes import row
 from firstlight.accuracy.kvcache import capacity, memory_for, price
+from firstlight.accuracy.kvfraction import Tower, captured, default_fraction
 from firstlight.accuracy.kvlaunch import BF16, FP8, GIB, Budget, Launch, Speculation
 from firstlight.accuracy.kvrules import READ, rules_for
 from firstlight.accuracy.kvstate import state_bytes
@@ -469,3 +470,39 @@ def test_the_page_shows_what_the_command_prints() -> None:
     page = (Path(__file__).parent.parent.parent / "docs" / "kv-capacity.md").read_text()
     shown = page.split("```text\n")[1].split("```")[0]
     assert shown == "\n".join(kv_example.lines()) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "tower", "fraction"),
+    [
+        ({"version": "0.5.9"}, None, 0.848),
+        ({"version": "0.5.9", "speculation": Speculation(4)}, None, 0.827),
+        ({"version": "0.5.9"}, Tower(hidden=1152), 0.784),
+        # 14,848 MiB as before, and 58 sizes of prefill graphs at 8 MiB
+        ({"version": "0.5.12"}, None, 0.844),
+        ({"version": "0.5.12", "speculation": Speculation(4)}, None, 0.802),
+        ({"version": "0.5.16", "speculation": Speculation(4)}, None, 0.844),
+        ({"version": "0.5.23", "max_running": 32}, None, 0.853),
+    ],
+)
+def test_the_fraction_when_none_is_given(
+    changes: dict[str, Any], tower: Tower | None, fraction: float
+) -> None:
+    """Eight RTX PRO 6000 of 97,887 MiB (facts §1.5)."""
+    assert captured(8192) == 58
+    found = default_fraction(Launch(tp=8, **changes), 97_887, tower=tower)
+    assert round(found, 3) == fraction
+
+
+@pytest.mark.parametrize(
+    ("version", "reserved"),
+    [
+        # 512, 1.5 x 2048, graphs of 24 requests, 256 for two GPUs; then sizes of prefill
+        ("0.5.9", 512 + 3072 + 48 + 256),
+        ("0.5.16", 512 + 3072 + 48 + 256 + 8 * 42),
+        ("0.5.20", 512 + 6144 + 96 + 256 + 8 * 50),
+    ],
+)
+def test_a_5090_keeps_more_from_0_5_20(version: str, reserved: int) -> None:
+    fraction = default_fraction(Launch(version=version, tp=2), 32_607)
+    assert fraction == round(1 - reserved / 32_607, 3)
