@@ -47,7 +47,9 @@ def knobs(
     budget: Budget | None,
     work: Workload | None,
 ) -> tuple[Knob, ...]:
-    """What gives more tokens, or holds more of the workload, most tokens first. `budget` lets --mem-fraction-static be named."""
+    """What gives more tokens, or holds more of the workload, most tokens first.
+
+    `budget` lets --mem-fraction-static be named."""
     found = (
         *_state_knobs(geometry, launch, rest_gib, work),
         *_window_knobs(geometry, launch, rest_gib, work),
