@@ -60,6 +60,8 @@ def _figures(card: Card) -> Iterator[tuple[str, list[str]]]:
     if geometry.sliding:
         yield "tokens of the sliding pool", [_sliding(c) for c in columns]
     yield "GiB of KV", [f"{c.capacity.kv_gib:.2f}" for c in columns]
+    if card.launch.speculation:
+        yield "GiB of the draft's rows", [f"{_draft_gib(c):.2f}" for c in columns]
     if geometry.states:
         yield "bytes of a state slot", [f"{c.capacity.states.slot_bytes:,}" for c in columns]
         yield "state slots", [f"{c.capacity.states.slots:,}" for c in columns]
@@ -79,6 +81,10 @@ def _tokens(column: Column) -> str:
 def _sliding(column: Column) -> str:
     pool = column.capacity.sliding
     return f"{pool.tokens:,}" if pool else "-"
+
+
+def _draft_gib(column: Column) -> float:
+    return sum(pool.stored_gib for pool in column.capacity.pools if pool.name == "draft")
 
 
 def _state_gib(column: Column) -> float:

@@ -182,6 +182,16 @@ def test_the_card_as_text() -> None:
     assert "BF16 costs 641,164 tokens, 50.0 % of FP8's." in lines
 
 
+def test_the_drafts_rows_are_told_where_they_lie_outside_the_budget() -> None:
+    """641,164 rows of one layer in BF16: 2 x 256 values of 2 bytes each."""
+    launch = replace(LAUNCH, version="0.5.9", state_slots=368, max_running=1)
+    found = card(QWEN35, replace(launch, speculation=Speculation(0)), 17.4)
+    lines = text(found).splitlines()
+    told = next(line for line in lines if line.startswith("GiB of the draft's rows"))
+    assert told.split()[-3] == f"{641_165 * 1024 / (1 << 30):.2f}"
+    assert "Note: the draft's pool lies outside the budget in this version" in lines
+
+
 def test_a_version_that_was_not_read_is_on_the_card() -> None:
     found = card(known(shapes.LLAMA_8B), Launch(version="0.5.18"), 10.0)
     assert "Note: 0.5.18 was not read: either 0.5.16 or 0.5.20" in text(found)
