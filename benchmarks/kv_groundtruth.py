@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,10 +29,13 @@ COLUMNS = ("bytes", "others", "states", "draft", "tokens", "split", "rule", "boo
 
 
 def scored(lines: Iterable[str]) -> Iterator[Scored]:
-    """One result for each line that is not blank."""
-    for line in lines:
+    """One result for each line that is not blank; ValueError for one that is no object."""
+    for number, line in enumerate(lines, 1):
         if line.strip():
-            yield score(json.loads(line))
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"line {number} is no JSON object")
+            yield score(row)
 
 
 def column(row: Scored, check: Check) -> str:
@@ -102,10 +106,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, ValueError) as error:
         print(f"{options.file}: {error}", file=sys.stderr)
         return 1
-    for line in (
-        (json.dumps(asdict(r)) for r in rows) if options.json else report(rows, options.all)
-    ):
-        print(line)
+    lines = (json.dumps(asdict(r)) for r in rows) if options.json else report(rows, options.all)
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:  # a reader like head has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -327,6 +327,9 @@ def test_a_file_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixtu
     file.write_text("{not json\n")
     assert main([str(file)]) == 1
     assert "rows.jsonl" in capsys.readouterr().err
+    file.write_text("\n[1]\n")
+    assert main([str(file)]) == 1
+    assert "line 2 is no JSON object" in capsys.readouterr().err
     assert main([str(tmp_path / "none.jsonl")]) == 1
 
 
