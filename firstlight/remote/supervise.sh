@@ -56,7 +56,7 @@ start() {
     [[ -e $folder/pid ]] && { echo started && return; }
     sleep 0.05
   done
-  die "the supervisor of $folder did not start"
+  die "the supervisor of $folder did not start; is the disk full?"
 }
 
 # Makes the folder of a new run; the run before it is kept as FOLDER.old.
