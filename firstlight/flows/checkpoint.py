@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import quote
 
 from firstlight.accuracy.reading import Reading, parse
@@ -171,8 +172,8 @@ def _listed(hub: Hub) -> dict[str, int]:
     for _ in range(_PAGES):
         page = _piece(hub, url, 0, _LARGEST_FILE)
         try:
-            entries = [one for one in json.loads(page.data) if one["type"] == "file"]
-            found |= {str(one["path"]): int(one["size"]) for one in entries}
+            entries = [(one["type"], one["path"], one["size"]) for one in _list_of(page.data)]
+            found |= {str(path): int(size) for kind, path, size in entries if kind == "file"}
         except (ValueError, TypeError, KeyError):
             raise HostError("its list of files cannot be read", where=url) from None
         if not (url := page.next):
@@ -181,6 +182,14 @@ def _listed(hub: Hub) -> dict[str, int]:
     return {
         name: size for name, size in found.items() if "/" not in name and name not in ("", "..")
     }
+
+
+def _list_of(data: bytes) -> list[Any]:
+    """A JSON list; raises ValueError for all else."""
+    found = json.loads(data)
+    if not isinstance(found, list):
+        raise ValueError("no list")
+    return found
 
 
 def _piece(hub: Hub, url: str, start: int, count: int) -> http.Piece:

@@ -27,7 +27,7 @@ class Findings:
     def add(self, severity: str, kind: str, where: str, what: str) -> None:
         self.counts[kind, severity] += 1
         if self.counts[kind, severity] <= EACH_KIND:
-            words = {"where": where[:LONGEST_WORD], "what": what[:LONGEST_WORD]}
+            words = {"where": shown(where), "what": shown(what)}
             self.kept.append({"severity": severity, "kind": kind, **words})
 
     def listed(self) -> list[dict[str, str]]:
@@ -82,6 +82,8 @@ def opened(path: Path, meter: Meter) -> Iterator[File]:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise unreadable(path, error) from None
+    except ValueError:
+        raise Unreadable("missing-file", "no file can have that name") from None
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):

@@ -87,7 +87,7 @@ class Members:
             return {}
         text = self._held[self._at : cut + 1]
         try:
-            found = json.loads(b"{%b}" % text)
+            found = json.loads(b"{%b}" % text, parse_constant=_no_constant)
         except (ValueError, RecursionError):
             found = {}
         if not found or text.count(b'"') != quotes * len(found):

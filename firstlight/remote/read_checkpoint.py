@@ -15,7 +15,6 @@ import contextlib
 import gc
 import json
 import re
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -131,8 +130,8 @@ def _note_places(some: dict[str, Any], numbers: dict[str, int], seen: Seen) -> N
     for file in set(map(str, some.values())).difference(numbers):
         numbers[file] = len(numbers)
     before = len(seen.places)
-    hashes = map(hash, some)
-    seen.places.update(zip(hashes, map(numbers.__getitem__, map(str, some.values()))))
+    places = map(numbers.__getitem__, map(str, some.values()))
+    seen.places.update(zip(map(hash, some), places, strict=True))
     if len(seen.places) < before + len(some):
         what = f"a tensor is named twice, one of {shown(next(iter(some)))} and those after it"
         seen.findings.add("error", "duplicate", INDEX, what)
@@ -176,9 +175,11 @@ def _left_over(folder: Path, seen: Seen) -> None:
 
 
 def cost(meter: Meter, seen: Seen) -> dict[str, Any]:
-    """What reading took. `rchar` is the kernel's count for the whole process, Python included."""
-    rchar = 0
+    """What reading took. `rchar` and the peak of memory are the kernel's, for the whole process."""
+    rchar = peak = 0
+    # Not getrusage: its peak is at least that of the process which started this one.
     with contextlib.suppress(OSError, ValueError, IndexError):
+        peak = int(Path("/proc/self/status").read_text("utf-8").split("VmHWM:")[1].split()[0])
         rchar = int(Path("/proc/self/io").read_text("ascii").split()[1])
     return {
         "bytes_read": meter.read,
@@ -186,8 +187,15 @@ def cost(meter: Meter, seen: Seen) -> dict[str, Any]:
         "header_bytes": seen.header_bytes,
         "files_opened": meter.opened,
         "cpu_s": round(time.process_time(), 4),
-        "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "peak_kib": peak,
     }
+
+
+def answer(folder: str) -> bytes:
+    """The document as one line of JSON."""
+    text = json.dumps(read(folder), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    # A file's name may be no text at all.
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 def main(words: list[str]) -> int:
@@ -196,9 +204,7 @@ def main(words: list[str]) -> int:
         return 2
     # Nothing here refers to itself, and looking for what does takes a fifth of the time.
     gc.disable()
-    text = json.dumps(read(words[0]), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    # A file's name may be no text at all.
-    sys.stdout.buffer.write(text.encode("utf-8", "replace") + b"\n")
+    sys.stdout.buffer.write(answer(words[0]))
     return 0
 
 

@@ -213,6 +213,8 @@ class Shard:
             self._wrong("not-in-index", name, "the index does not name it", "warning")
         elif said < 0:
             self._wrong("duplicate", name, f"it is in {self.seen.files[~said]} as well")
+            if said == ~self.number:
+                self._is_odd("many of its tensors are there twice")
         else:
             self._wrong("index", name, f"the index says that it is in {self.seen.files[said]}")
 
@@ -226,16 +228,23 @@ class Shard:
         """A member that is no tensor."""
         if name == "__metadata__":
             return
+        self._wrong("header-json", name, f"it is no description of a tensor: {plain(value)}")
+        self._is_odd("many of its members describe no tensor")
+
+    def _is_odd(self, what: str) -> None:
+        """A header with very many faults is not read to its end: it can be made to take minutes."""
         self.odd += 1
         if self.odd > MOST_ODD:
-            raise NotJson("most of its members describe no tensor")
-        self._wrong("header-json", name, f"it is no description of a tensor: {plain(value)}")
+            raise Unreadable("header-json", what)
 
     def close(self, size: int) -> None:
         """Whether the tensors cover the data, each byte once, as the library wants it."""
+        if self.odd:
+            # Bytes of what is no tensor would be called bytes of nobody.
+            return
         at = 0
-        key = zip(self.begins, self.ends)  # noqa: B905 - both grow together
-        for begin, end in sorted(key) if len(self.begins) > 1 else key:
+        stretches = zip(self.begins, self.ends, strict=True)
+        for begin, end in sorted(stretches):
             if begin != at:
                 words = "belong to two tensors" if begin < at else "belong to no tensor"
                 self._wrong("offsets", "", f"bytes {min(begin, at)} to {max(begin, at)} {words}")

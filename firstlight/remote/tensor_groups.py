@@ -75,7 +75,7 @@ class Groups:
             text = "\n".join(name.replace("\n", " ") for name in names)
         patterns = _NUMBER.sub(".*", text).split("\n")
         scales = {}
-        seen = Counter(zip(patterns, kinds, _LAYER.findall(text), sizes))  # noqa: B905
+        seen = Counter(zip(patterns, kinds, _LAYER.findall(text), sizes, strict=True))
         for (pattern, kind, layer, size), count in seen.items():
             group = self._group((pattern, kind))
             group.count += count

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from firstlight.effects.http import Reply, get, post_json
+from firstlight.effects.http import Piece, Reply, get, get_piece, post_json
 
 
 class Desk(http.server.BaseHTTPRequestHandler):
@@ -63,6 +63,16 @@ def test_get(url: str) -> None:
 
 def test_a_redirect_is_shown_not_followed(url: str) -> None:
     assert get(f"{url}/elsewhere").status == 302
+
+
+def test_a_piece_is_no_more_than_was_asked_for(url: str) -> None:
+    """This server knows no ranges: it sends the whole file, and what is behind is not taken."""
+    assert get_piece(f"{url}/json", 0, 4) == Piece(200, b'{"a"')
+    assert get_piece(f"{url}/json", 2, 4) == Piece(200)
+    assert get_piece(f"{url}/elsewhere", 0, 9) == Piece(200, b'{"a": 1}')
+    assert get_piece(f"{url}/busy", 0, 4) == Piece(503)
+    gone = get_piece("http://127.0.0.1:1/", 0, 4)
+    assert (gone.status, "refused" in gone.error) == (0, True)
 
 
 def test_post_json(url: str) -> None:
