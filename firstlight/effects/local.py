@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import getpass
+import glob
 import hashlib
 import os
 import selectors
