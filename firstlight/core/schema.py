@@ -118,16 +118,24 @@ def _is_merge(key: yaml.Node) -> bool:
 
 
 def _walk(
-    node: yaml.Node, place: Place, marks: dict[Place, tuple[int, int]], file: str
+    node: yaml.Node,
+    place: Place,
+    marks: dict[Place, tuple[int, int]],
+    file: str,
+    above: tuple[yaml.Node, ...] = (),
 ) -> Iterator[Fault]:
     marks.setdefault(place, _mark(node))
+    if any(node is one for one in above):
+        yield Fault(file, *_mark(node), "an alias (*name) leads back into what it stands in")
+        return
+    above = (*above, node)
     if node.tag not in _PLAIN_TAGS:
         yield Fault(file, *_mark(node), f"tag {node.tag!r} is not plain data")
     elif isinstance(node, yaml.MappingNode):
-        yield from _walk_mapping(node, place, marks, file)
+        yield from _walk_mapping(node, place, marks, file, above)
     elif isinstance(node, yaml.SequenceNode):
         for index, child in enumerate(node.value):
-            yield from _walk(child, (*place, index), marks, file)
+            yield from _walk(child, (*place, index), marks, file, above)
 
 
 _PLAIN_TAGS = {
@@ -136,7 +144,11 @@ _PLAIN_TAGS = {
 
 
 def _walk_mapping(
-    node: yaml.MappingNode, place: Place, marks: dict[Place, tuple[int, int]], file: str
+    node: yaml.MappingNode,
+    place: Place,
+    marks: dict[Place, tuple[int, int]],
+    file: str,
+    above: tuple[yaml.Node, ...],
 ) -> Iterator[Fault]:
     for key, child in node.value:
         if not isinstance(key, yaml.ScalarNode):
@@ -148,7 +160,7 @@ def _walk_mapping(
             continue
         # An unknown or misspelt key is shown at the key, a bad value at the value.
         marks[(*here, "<key>")] = _mark(key)
-        yield from _walk(child, here, marks, file)
+        yield from _walk(child, here, marks, file, above)
 
 
 def _mark(node: yaml.Node) -> tuple[int, int]:

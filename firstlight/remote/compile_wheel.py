@@ -25,7 +25,6 @@ from unified_diff import Fault
 TICK_S = 5.0
 # So long a build that has ended may still have something to say.
 DRAIN_S = 5.0
-MIB = 1024 * 1024
 KILLED = re.compile(
     rb"Killed signal terminated program|died (?:due to|with) signal 9|signal: 9,"
     # How a shell says it, of what nvcc and ninja have it run.
@@ -183,11 +182,10 @@ def pass_on(stream: Any, said: Said) -> None:
 
 
 def watch(child: subprocess.Popen[bytes], effort: Effort) -> None:
-    limit = memory.limit() or 0
     while True:
-        used = memory.used()
-        effort.peak_mib = max(effort.peak_mib, used // MIB)
-        print(f"@@firstlight memory {used // MIB} {limit // MIB}", flush=True)
+        line = memory.line()
+        effort.peak_mib = max(effort.peak_mib, int(line.split()[2]))
+        print(line, flush=True)
         try:
             child.wait(timeout=TICK_S)
             return

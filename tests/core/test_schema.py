@@ -44,6 +44,9 @@ CASES = {
     "schema: 1\nhosts: !!python/object:os.system {}\n": [
         "hosts.yaml:2:8: tag 'tag:yaml.org,2002:python/object:os.system' is not plain data"
     ],
+    "schema: 1\nhosts: &all [*all]\n": [
+        "hosts.yaml:2:8: an alias (*name) leads back into what it stands in"
+    ],
     "schema: 1\nhosts:\n\t- name: a\n": [
         "hosts.yaml:3:1: not YAML: found character that cannot start any token"
     ],
