@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from firstlight.accuracy.configkeys import architecture, count, layers, text_config
 from firstlight.accuracy.declared import CONFIG, Quantisation, quantisation
-from firstlight.accuracy.reading import Flaw, Group, Reading
+from firstlight.accuracy.layerkinds import layer_kinds
+from firstlight.accuracy.reading import Flaw, Group, Reading, as_ranges
 from firstlight.accuracy.scales import Scales, is_kv_bias, scales, stack_of
 from firstlight.accuracy.values import (
     Object,
@@ -31,9 +33,15 @@ _NEUTRAL: Mapping[str, float] = {
     "no_repeat_ngram_size": 0.0,
     "length_penalty": 1.0,
 }
-_DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _DRAFT_LAYERS = ("mtp_num_hidden_layers", "num_nextn_predict_layers")
-_POSITIONS = ("max_position_embeddings", "max_sequence_length", "max_seq_len", "seq_length")
+# In the engine's order (`CONTEXT_LENGTH_KEYS`).
+_POSITIONS = (
+    "max_sequence_length",
+    "seq_length",
+    "max_seq_len",
+    "model_max_length",
+    "max_position_embeddings",
+)
 _ODD = ("rotary_emb", "inv_freq", "rope", "sinks")
 
 
@@ -58,6 +66,15 @@ class Context:
     original_positions: int | None
     window: int | None
     tokenizer_limit: int | None
+
+    @property
+    def limit(self) -> int | None:
+        """What the engine derives (`get_context_length`, 0.5.23 hf_transformers/common.py:677):
+        the positions, times the factor unless the file says what they were before it."""
+        stretched = self.original_positions is None and self.rope_kind != "llama3"
+        if self.positions is None or not stretched:
+            return self.positions
+        return int((self.factor or 1) * self.positions)
 
 
 @dataclass(frozen=True)
@@ -86,9 +103,9 @@ class Draft:
 class Checkpoint:
     """One checkpoint.
 
-    `config` is config.json, `text` its language model's part (under `text_key`), `depth` how
-    many layers that has. `target` and `draft_scales` are the scales of the KV cache. `odd` are
-    patterns of tensors that bear on it: biases of keys and values, stored rope, sinks.
+    `config` is config.json, `text` the language model's keys over it (its part is `text_key`),
+    `depth` how many layers that has. `target` and `draft_scales` are the scales of the KV cache.
+    `odd` are patterns of tensors that bear on it: biases of keys and values, stored rope, sinks.
     `templates` are the chat templates that are not empty. `flaws` are all findings.
     """
 
@@ -113,19 +130,24 @@ class Checkpoint:
 def describe(reading: Reading) -> Checkpoint:
     """Everything that the later layers ask of a checkpoint."""
     config = reading.documents.get(CONFIG, {})
-    key, text = text_part(config)
-    depth = _count(text, _DEPTHS)
+    text = an_object(text_config(config))
+    depth = layers(text)
     declared = quantisation(reading.documents)
-    target, draft_scales = (
-        scales(reading.groups, reading.scales, stack, depth) for stack in ("target", "draft")
-    )
+    stateful = _stateful(config, text, depth)
+    target = scales(reading.groups, reading.scales, "target", depth, stateful)
+    draft_scales = scales(reading.groups, reading.scales, "draft", depth)
     draft = _draft(reading, text, depth)
-    flaws = (*reading.findings, *_derived(declared, config, depth, draft))
+    flaws = (
+        *reading.findings,
+        *_derived(declared, config, depth, draft),
+        *_of_scales(target),
+        *_of_scales(draft_scales),
+    )
     return Checkpoint(
         reading=reading,
         config=config,
         text=text,
-        text_key=key,
+        text_key=text_part(config)[0],
         architectures=words(config.get("architectures")),
         depth=depth,
         quantisation=declared,
@@ -156,7 +178,7 @@ def context(text: Object, tokenizer: Object) -> Context:
     rope = an_object(text.get("rope_scaling")) or an_object(text.get("rope_parameters"))
     limit = a_count(tokenizer.get("model_max_length"))
     return Context(
-        positions=_count(text, _POSITIONS),
+        positions=count(text, *_POSITIONS),
         rope=rope,
         rope_kind=a_text(rope.get("rope_type")) or a_text(rope.get("type")) or "default",
         factor=a_number(rope.get("factor")),
@@ -186,13 +208,15 @@ def _draft(reading: Reading, text: Object, depth: int | None) -> Draft:
         layers = group.layer_numbers or {-1}
         return any(stack_of(group.name, layer, depth) == "draft" for layer in layers)
 
-    declared = _count(text, _DRAFT_LAYERS) or 0
+    declared = count(text, *_DRAFT_LAYERS) or 0
     return Draft(declared, tuple(group for group in reading.groups if is_draft(group)))
 
 
-def _count(document: Object, keys: tuple[str, ...]) -> int | None:
-    counts = (a_count(document.get(key)) for key in keys)
-    return next((count for count in counts if count is not None), None)
+def _stateful(config: Object, text: Object, depth: int | None) -> frozenset[int]:
+    """Layers that keep no rows of tokens, as far as config.json says it."""
+    kinds, _ = layer_kinds(architecture(config), text)
+    # Where a block is several layers, names do not count as kinds do.
+    return frozenset(n for n, kind in enumerate(kinds) if kind == "linear" and len(kinds) == depth)
 
 
 def _is_odd(group: Group, depth: int | None) -> bool:
@@ -211,13 +235,28 @@ def _derived(
         what = "it has no architectures, so that nothing says which class loads it"
         yield _flaw("error", "config-keys", CONFIG, what)
     if config and depth is None:
-        yield _flaw("error", "config-keys", CONFIG, f"it has none of {', '.join(_DEPTHS)}")
+        yield _flaw("error", "config-keys", CONFIG, "it does not say how many layers there are")
     if draft.declared_layers and not draft.groups:
         what = f"{draft.declared_layers} draft layers are declared, and no tensor of one is there"
         yield _flaw("warning", "draft", CONFIG, what)
     if draft.groups and not draft.declared_layers:
         what = f"no draft layers are declared, and {draft.groups[0].name} is there"
         yield _flaw("warning", "draft", CONFIG, what)
+
+
+def _of_scales(found: Scales) -> Iterator[Flaw]:
+    """What the engine stops at, or passes over with a line in its log."""
+    if found.v_alone:
+        what = f"layers {as_ranges(found.v_alone)} have a scale for v and none for k"
+        yield _flaw("error", "scales", found.stack, f"{what}, at which the engine stops")
+    if found.vectors:
+        what = f"{found.vectors[0]} has several numbers, where the engine takes one"
+        yield _flaw("error", "scales", found.stack, what)
+    if found.unmapped:
+        what = (
+            f"{found.unmapped[0]} looks like a scale of the cache, and the engine does not load it"
+        )
+        yield _flaw("warning", "scales", found.stack, what)
 
 
 def _flaw(severity: str, kind: str, where: str, what: str) -> Flaw:

@@ -54,7 +54,8 @@ class Statement:
     """What one block of one file says. `algo` is NVFP4, FP8, MXFP8, MXFP4, MIXED_PRECISION or
     what is written; `kv` are its statements about the cache, the one that the engine prefers
     first; `untouched` are the modules that are left as they were; `flat` is False where ModelOpt's
-    block has a part `quantization`."""
+    block has a part `quantization`. `incomplete`: of mixed precision, without the list of layers
+    or without a word on the cache."""
 
     file: str
     key: str
@@ -64,6 +65,7 @@ class Statement:
     kv: tuple[KvStatement, ...]
     untouched: tuple[str, ...]
     flat: bool
+    incomplete: bool
 
     @property
     def kv_says(self) -> str:
@@ -79,11 +81,13 @@ class Statement:
 @dataclass(frozen=True)
 class Quantisation:
     """All statements; `used` is the one that the engine reads, None for a model as it was
-    trained. `disagreements` are lines for a person."""
+    trained. `disagreements` are lines for a person. `instead`: what versions from 0.5.16 on read
+    in its place, because it is incomplete (0.5.23 weight_utils.py:284)."""
 
     statements: tuple[Statement, ...]
     used: Statement | None
     disagreements: tuple[str, ...]
+    instead: Statement | None = None
 
 
 def quantisation(documents: Mapping[str, Object]) -> Quantisation:
@@ -91,7 +95,9 @@ def quantisation(documents: Mapping[str, Object]) -> Quantisation:
     found = tuple(_statements(documents))
     used = found[0] if found else None
     lines = tuple(line for other in found[1:] for line in _differences(found[0], other))
-    return Quantisation(found, used, lines)
+    file = next((one for one in found if one.file == MODELOPT), None)
+    instead = file if used and used.incomplete and file is not used else None
+    return Quantisation(found, used, lines, instead)
 
 
 def _statements(documents: Mapping[str, Object]) -> Iterator[Statement]:
@@ -119,7 +125,18 @@ def statement(file: str, key: str, block: Object) -> Statement:
     algo = _algo(method, inner)
     untouched = next((words(inner[k]) for k in _UNTOUCHED if words(inner.get(k))), ())
     kv = tuple(_kv(inner, key, bool(nested)))
-    return Statement(file, key, _family(method, algo), method, algo, kv, untouched, not nested)
+    family = _family(method, algo)
+    return Statement(
+        file=file,
+        key=key,
+        family=family,
+        method=method,
+        algo=algo,
+        kv=kv,
+        untouched=untouched,
+        flat=not nested,
+        incomplete=family == "modelopt_mixed" and ("quantized_layers" not in inner or not kv),
+    )
 
 
 def _algo(method: str, block: Object) -> str:

@@ -1,8 +1,8 @@
 """The accuracy room: which layers keep a KV cache, and whether scales for it were calibrated.
 
-The engine takes a scale above 0; where only one of k and v is there it is used for both; where
-none is, 1.0 is used, silently. Missing in some layers is worse than missing in all: the layers
-then disagree.
+The engine takes a scale above 0; where v has none, k's is used for both; where k has none and v
+has one, it stops; where none is there, 1.0 is used, silently (0.5.23 kv_cache.py:51). Missing in
+some layers is worse than missing in all: the layers then disagree.
 """
 
 from __future__ import annotations
@@ -57,6 +57,11 @@ class Scales:
         values = [*self.k.values(), *self.v.values()]
         return (min(values), max(values)) if values else None
 
+    @property
+    def v_alone(self) -> frozenset[int]:
+        """Layers at which the engine stops: v has a scale and k has none."""
+        return frozenset(self.v.keys() - self.k.keys())
+
 
 def stack_of(name: str, layer: int | None, depth: int | None) -> Stack:
     """Whose tensor it is; `depth` is how many layers the language model has.
@@ -89,13 +94,20 @@ def is_kv_bias(name: str) -> bool:
 
 
 def scales(
-    groups: Iterable[Group], tensors: Iterable[ScaleTensor], stack: Stack, depth: int | None
+    groups: Iterable[Group],
+    tensors: Iterable[ScaleTensor],
+    stack: Stack,
+    depth: int | None,
+    stateful: frozenset[int] = frozenset(),
 ) -> Scales:
-    """The scales of one stack, layer by layer."""
+    """The scales of one stack, layer by layer.
+
+    `stateful` layers keep a state and no rows, though some have projections of the same names.
+    """
     ours = [one for one in tensors if stack_of(one.name, one.layer, depth) == stack]
     mapped = [one for one in ours if one.form != "unknown" and one.layer is not None]
     k, v = _values(mapped, "k"), _values(mapped, "v")
-    layers = kv_layers(groups, stack, depth) | k.keys() | v.keys()
+    layers = (kv_layers(groups, stack, depth) - stateful) | k.keys() | v.keys()
     missing = frozenset(n for n in layers if n not in k and n not in v)
     ones = frozenset(n for n in layers - missing if {k.get(n, 1.0), v.get(n, 1.0)} == {1.0})
     return Scales(

@@ -31,6 +31,8 @@ INDEX = "model.safetensors.index.json"
 # Names are told by their tensors; an index of a million is no longer than this.
 LARGEST_INDEX = 256 << 20
 MOST_SHARDS = 4096
+# The one case of two files without an index where the engine leaves one out.
+TWO_FORMS = ["consolidated.safetensors", "model.safetensors"]
 OTHER_WEIGHTS = (".bin", ".pt", ".pth", ".gguf", ".ckpt")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -149,10 +151,13 @@ def _index_members(folder: Path, meter: Meter) -> Iterator[dict[str, Any]]:
 def _shards(folder: Path, names: set[str], seen: Seen) -> None:
     """Which files are read: those of the index, or else every safetensors file."""
     there = sorted(name for name in names if name.endswith(".safetensors"))
+    why = "the index does not name it"
     if not seen.has_index:
-        seen.files = there[:MOST_SHARDS]
+        seen.files, why = there[:MOST_SHARDS], f"{TWO_FORMS[1]} holds the same"
+        if there == TWO_FORMS:
+            seen.files = TWO_FORMS[1:]
     for name in sorted(set(there) - set(seen.files)):
-        what = "the index does not name it: the engine does not load it"
+        what = f"{why}: the engine does not load it"
         seen.findings.add("warning", "extra-shard", name, what)
     if names and not seen.files:
         other = sorted(name for name in names if name.endswith(OTHER_WEIGHTS))

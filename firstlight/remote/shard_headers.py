@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from math import isfinite, prod
+from math import inf, isfinite, isnan, prod
 from operator import itemgetter, sub
 from pathlib import Path
 from typing import Any
@@ -270,7 +270,11 @@ def with_values(scale: dict[str, Any], file: File, data: int, findings: Findings
     if not values:
         what = f"{size} bytes of {scale['dtype']} are no scale that can be read"
         findings.add("warning", "scale-value", where, what)
-    elif not all(isfinite(one) and one > 0 for one in values):
+    elif any(map(isnan, values)):
+        findings.add("error", "scale-value", where, "it is NaN, at which the engine stops")
+    elif max(values) == inf:
+        findings.add("error", "scale-value", where, "it is infinite, and the engine takes it so")
+    elif min(values) <= 0:
         what = "it is not above 0, so that the engine takes it for absent"
         findings.add("warning", "scale-value", where, what)
     return {**scale, "at": at, "count": len(values or ()), **_summary(values or [])}

@@ -16,16 +16,18 @@ _NUMBER = re.compile(r"\.[0-9]+(?![^.\n])")
 # No model has ten thousand layers; what says so must not fill the memory.
 _LAYER = re.compile(r"(?m)^(?:.*?\.([0-9]{1,4})(?![^.\n]))?")
 
-# Names of scales of the KV cache that the engine maps to its own, and which of them is which.
+# Names of scales of the KV cache that the engine maps to its own, and which of them is which
+# (`maybe_remap_kv_scale_name`, 0.5.23 weight_utils.py:1779). A plain name gets `.attn` before its
+# end, so that what stands at a projection or at that very module comes to a name that is nowhere.
 _ROLES = (
     ("modelopt", re.compile(r"\.(?:self_attn|mixer)\.(k|v)_proj\.\1_scale$")),
     ("quark", re.compile(r"\.(k|v)_proj\.output_scale$")),
     ("legacy", re.compile(r"\.(kv)_scale$")),
-    ("plain", re.compile(r"\.(k|v)_scale$")),
+    ("plain", re.compile(r"(?<!_proj)(?<!self_attn\.attn)\.(k|v)_scale$")),
 )
 # Names that look like such scales to a person, and mean nothing to the engine.
 _ALIKE = re.compile(
-    r"\.(?P<role>kv|k|v)_(?:cache_scale|cache_scaling_factor|scaling_factor|zero_point|scale_inv)$"
+    r"\.(?P<role>kv|k|v)_(?:cache_)?(?:scale|scaling_factor|zero_point|scale_inv)$"
     r"|\.(?P<which>k|v)_bmm_quantizer\b"
     r"|\.(?:kv_cache|k_cache|v_cache)_?\w*scale\w*$"
 )

@@ -315,6 +315,47 @@ def test_oddities_of_keys_and_values(tmp_path: Path) -> None:
     ]
 
 
+def test_layers_with_a_state_are_not_expected_to_have_scales(tmp_path: Path) -> None:
+    """Kimi Linear's KDA has projections of the same names as attention."""
+    config = {**CONFIG, "linear_attn_config": {"kda_layers": [1], "full_attn_layers": [2]}}
+    found = made(tmp_path, layer(0), layer(1) | kv_scales(1, 0.5, 0.5), config=config).target
+    assert (found.state, found.layers) == ("calibrated", only(1))
+
+
+def test_what_the_engine_stops_at(tmp_path: Path) -> None:
+    v = {"model.layers.0.self_attn.v_proj.v_scale": f32(0.5)}
+    k = {"model.layers.1.self_attn.k_scale": f32(0.5, 0.5)}
+    other = {"model.layers.1.self_attn.attn.v_scale": f32(0.5)}
+    found = made(tmp_path, layer(0) | v, layer(1) | k | other)
+    assert found.target.v_alone == {0}
+    whats = [flaw.what for flaw in found.flaws if flaw.kind == "scales"]
+    assert [what.split(" ")[0] for what in whats] == ["layers", *k, *other]
+
+
+def test_mixed_precision_that_says_too_little() -> None:
+    """Versions from 0.5.16 on then go on to the other file."""
+    file = {"hf_quant_config.json": hf("MIXED_PRECISION", "FP8")}
+    found = quantisation(one(modelopt("MIXED_PRECISION")) | file)
+    assert found.used and found.used.file == "config.json"
+    assert found.instead and found.instead.kv_says == "FP8"
+    whole = modelopt("MIXED_PRECISION", quantized_layers={}, kv_cache_scheme=FP8_SCHEME)
+    assert quantisation(one(whole) | file).instead is None
+
+
+@pytest.mark.parametrize(
+    "scaling, limit",
+    [
+        ({}, 1000),
+        ({"rope_type": "yarn", "factor": 4.0}, 4000),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 250}, 1000),
+        ({"rope_type": "llama3", "factor": 8.0}, 1000),
+    ],
+)
+def test_the_context_that_the_engine_derives(scaling: dict[str, Any], limit: int) -> None:
+    text: dict[str, Any] = {"max_position_embeddings": 1000, "rope_scaling": scaling}
+    assert context(text, {}).limit == limit
+
+
 def test_penalties() -> None:
     found = sampling({"temperature": 0.6, "repetition_penalty": 1.05, "presence_penalty": 0})
     assert found.penalties == {"repetition_penalty": 1.05}

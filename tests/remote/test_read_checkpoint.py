@@ -102,7 +102,9 @@ SPELLINGS = [
     ("model.layers.3.self_attn.k_proj.k_scale", "k", "modelopt"),
     ("backbone.layers.3.mixer.v_proj.v_scale", "v", "modelopt"),
     ("model.layers.3.self_attn.k_scale", "k", "plain"),
-    ("model.layers.3.self_attn.attn.v_scale", "v", "plain"),
+    ("transformer.h.3.attn.v_scale", "v", "plain"),
+    ("model.layers.3.self_attn.attn.v_scale", "v", "unknown"),
+    ("model.layers.3.attention.k_proj.k_scale", "k", "unknown"),
     ("model.layers.3.self_attn.kv_scale", "kv", "legacy"),
     ("model.layers.3.self_attn.v_proj.output_scale", "v", "quark"),
     ("mtp.layers.3.self_attn.k_proj.k_scale", "k", "modelopt"),
@@ -141,10 +143,24 @@ def test_values_of_every_format(tmp_path: Path, tensor: Tensor, values: list[flo
     assert scale["count"] == max(1, tensor[1][0] if tensor[1] else 1)
 
 
-@pytest.mark.parametrize("value", [-1.0, 0.0, float("nan"), float("inf")])
-def test_a_scale_that_the_engine_ignores_is_told(tmp_path: Path, value: float) -> None:
+@pytest.mark.parametrize(
+    "value, severity",
+    [(-1.0, "warning"), (0.0, "warning"), (float("nan"), "error"), (float("inf"), "error")],
+)
+def test_a_scale_that_is_none_is_told(tmp_path: Path, value: float, severity: str) -> None:
     shard(tmp_path / ONE, {"a.k_scale": f32(value)})
-    assert ("warning", "scale-value", f"{ONE}: a.k_scale") in told(read(tmp_path))
+    assert (severity, "scale-value", f"{ONE}: a.k_scale") in told(read(tmp_path))
+
+
+def test_the_second_form_of_one_model_is_left_out(tmp_path: Path) -> None:
+    """Without an index the engine reads every file, but for this pair."""
+    for name in ("consolidated.safetensors", ONE):
+        shard(tmp_path / name, layer(0))
+    found = read(tmp_path)
+    assert (found["tensors"], len(found["shards"])) == (4, 1)
+    assert ("warning", "extra-shard", "consolidated.safetensors") in told(found)
+    shard(tmp_path / "third.safetensors", layer(1))
+    assert ("error", "duplicate", f"{ONE}: {K}") in told(read(tmp_path))
 
 
 def test_a_scale_too_large_to_be_one_is_not_read(tmp_path: Path) -> None:
