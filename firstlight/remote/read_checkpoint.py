@@ -169,7 +169,7 @@ def _shards(folder: Path, names: set[str], seen: Seen) -> None:
 def _left_over(folder: Path, seen: Seen) -> None:
     """Tensors that the index names and no shard holds; a shard that is broken has been told."""
     whole = [shard["whole"] for shard in seen.shards]
-    if not any(number >= 0 and whole[number] for number in seen.places.values()):
+    if max(seen.places.values(), default=-1) < 0:
         return
     for some in _index_members(folder, seen.meter):
         for name in some:

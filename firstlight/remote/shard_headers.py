@@ -129,7 +129,7 @@ def columns(some: dict[str, Any]) -> Columns:
     begins, ends = zip(*offsets, strict=True)
     kinds = list(zip(dtypes, map(tuple, shapes), strict=True))
     counts = [count for _, shape in set(kinds) for count in shape]
-    if {type(count) for count in (*begins, *ends, *counts)} != {int}:
+    if set(map(type, (*begins, *ends, *counts))) != {int}:
         raise TypeError("a count that is no whole number")
     if min(*begins, *ends, *counts) < 0 or max(ends) >= LARGEST_NUMBER:
         raise ValueError("a count that cannot be")

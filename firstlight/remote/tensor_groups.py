@@ -14,7 +14,8 @@ MOST_GROUPS = 2000
 # Many names are looked at in one text, one a line.
 _NUMBER = re.compile(r"\.[0-9]+(?![^.\n])")
 # No model has ten thousand layers; what says so must not fill the memory.
-_LAYER = re.compile(r"(?m)^(?:.*?\.([0-9]{1,4})(?![^.\n]))?")
+# The first way of two is the fast one, for names without a digit before that number.
+_LAYER = re.compile(r"(?m)^(?:(?:[^0-9\n]*|.*?)\.([0-9]{1,4})(?![^.\n]))?")
 
 # Names of scales of the KV cache that the engine maps to its own, and which of them is which
 # (`maybe_remap_kv_scale_name`, 0.5.23 weight_utils.py:1779). A plain name gets `.attn` before its

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -618,7 +619,7 @@ def test_no_header_is_a_crash(made: dict[str, Any], data: bytes) -> None:
 
 
 def test_it_needs_nothing_but_a_python() -> None:
-    """Old syntax checks are not had here; that nothing installed is imported is."""
+    """Nothing that is installed, and no syntax that is newer than 3.10."""
     code = "import sys; sys.argv = ['x']; import read_checkpoint; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=PROGRAMS
@@ -626,3 +627,6 @@ def test_it_needs_nothing_but_a_python() -> None:
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     ours = {path.stem for path in PROGRAMS.glob("*.py")}
     assert loaded - ours - set(sys.stdlib_module_names) <= {"__main__"}
+    assert "json_members" in loaded
+    for name in loaded & ours:
+        ast.parse((PROGRAMS / f"{name}.py").read_text(), feature_version=(3, 10))
