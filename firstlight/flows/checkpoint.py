@@ -50,7 +50,8 @@ for python in "$1" python3 python3.13 python3.12 python3.11 python3.10; do
   command -v -- "$python" >/dev/null || continue
   "$python" -I -B -c "$2" "$3" <<<"$4" && return
   rc=$?
-  [ "$rc" = 97 ] || return "$rc"
+  # Too old by its own word, too old for these options, or nothing that runs.
+  case $rc in 97|2|126|127) ;; *) return "$rc" ;; esac
 done
 return 97
 """

@@ -83,9 +83,13 @@ def test_a_python_that_is_named_is_taken_first(local: LocalShell, tmp_path: Path
     assert read_folder(local, PurePosixPath("/nowhere"), str(mine)).findings
     assert (tmp_path / "used").exists()
     # One that is not there, or too old, is passed over.
-    mine.write_text("#!/bin/sh\nexit 97\n")
-    for name in (str(mine), "/nowhere/python"):
-        assert read_folder(local, PurePosixPath("/nowhere"), name).findings
+    for code in (97, 2, 127):
+        mine.write_text(f"#!/bin/sh\nexit {code}\n")
+        assert read_folder(local, PurePosixPath("/nowhere"), str(mine)).findings
+    assert read_folder(local, PurePosixPath("/nowhere"), "/nowhere/python").findings
+    mine.write_text("#!/bin/sh\necho oh no >&2; exit 1\n")
+    with pytest.raises(HostError, match="oh no"):
+        read_folder(local, PurePosixPath("/nowhere"), str(mine))
 
 
 def test_a_host_without_a_python(tmp_path: Path) -> None:
