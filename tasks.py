@@ -112,6 +112,18 @@ def render(c, profile="", host="", json=False, debug=False):
     front.run("render", ROOT, host=host, profile=profile, json=json, debug=debug)
 
 
+@verb(
+    model="another folder, of this machine or of --host; config.json alone is enough",
+    memory="GiB left on one GPU for KV and states, for a host that is not there",
+)
+def kv(c, profile="", host="", model="", memory="", json=False, debug=False):
+    """Show the capacity card: what BF16, FP8 and FP4 hold, and whether BF16 is affordable."""
+    front.run(
+        "kv", ROOT, profile=profile, host=host, model=model, memory=memory,
+        json=json, debug=debug,
+    )  # fmt: skip
+
+
 @verb(check="say whether the lock goes with its stack, and resolve nothing")
 def lock(c, stack="", check=False, dry_run=False, debug=False):
     """Resolve a stack to exact files with their hashes."""
@@ -158,7 +170,7 @@ def fetch(c, stack="", dry_run=False, debug=False):
 
 
 VERBS = (
-    up, build, fetch, deploy, stop, status, logs, smoke, ask, facts, check, render, lock,
+    up, build, fetch, deploy, stop, status, logs, smoke, ask, facts, check, render, kv, lock,
     verify, explain, ship, sbom, prune,
 )  # fmt: skip
 namespace = Collection(*VERBS)

@@ -26,6 +26,7 @@ from firstlight.serve.profile import (
     Question,
     Service,
     Smoke,
+    Workload,
 )
 
 ROOT = Path(__file__).parent.parent
@@ -113,7 +114,8 @@ def test_the_test_line_is_what_ci_runs() -> None:
 
 def test_every_key_of_a_profile_is_told_and_no_other() -> None:
     assert set(rows(section(PROFILES, "Every key"))) == keys(Profile)
-    for title, model in (("match", Match), ("policy", Policy), ("service", Service)):
+    parts: dict[str, type[BaseModel]] = {"match": Match, "policy": Policy}
+    for title, model in (parts | {"workload": Workload, "service": Service}).items():
         assert set(rows(section(PROFILES, f"`{title}`"))) == keys(model)
 
 

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place
+from firstlight.serve.effective import count
 from firstlight.serve.profile import ENGINE_SECRETS, ENV_NAME, Profile, file_stem
 
 _SECRET_NAME = re.compile(r"(?:^|_)(?:api_?key|token|secret|password|passwd)\Z", re.IGNORECASE)
@@ -36,6 +37,7 @@ def check_profile(document: Document[Profile]) -> list[Fault]:
     """Every fault of a profile that the schema alone does not show."""
     profile = document.value
     found = [*_named(document), *_kv(profile), *_extra(profile), *_environment(profile)]
+    found += _workload(profile)
     for key, value in profile.args.items():
         found += _argument(key, value)
     found += _characters(profile)
@@ -67,6 +69,21 @@ def _kv(profile: Profile) -> Iterator[Finding]:
     place = ("args", "kv_cache_dtype") if "kv_cache_dtype" in profile.args else ("args",)
     message = f"policy.kv is require_bf16, but kv_cache_dtype {said}: {why}"
     yield place, f"{message}; write args.kv_cache_dtype: bf16"
+
+
+def _workload(profile: Profile) -> Iterator[Finding]:
+    """A workload that the profile's own arguments rule out."""
+    work = profile.workload
+    if work is None:
+        return
+    longest = count(profile.args.get("context_length"))
+    most = count(profile.args.get("max_running_requests"))
+    if longest is not None and work.context > longest:
+        message = f"args.context_length is {longest:,}: no request can have {work.context:,} tokens"
+        yield ("workload", "context"), message
+    if most is not None and work.concurrency > most:
+        message = f"args.max_running_requests is {most:,}: {work.concurrency:,} never run at once"
+        yield ("workload", "concurrency"), message
 
 
 def _argument(key: str, value: JsonValue) -> Iterator[Finding]:

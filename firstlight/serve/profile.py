@@ -173,6 +173,14 @@ class Smoke(Model):
     echo: str | None = Field(default=None, min_length=1)
 
 
+class Workload(Model):
+    """What is to be served at once: so many requests, each with `context` live tokens (a prefix
+    that requests share counts once); the capacity card weighs the KV cache by it."""
+
+    concurrency: int = Field(ge=1)
+    context: int = Field(ge=1)
+
+
 class Service(Model):
     """How the server runs on its host.
 
@@ -224,6 +232,7 @@ class Profile(Model):
     env: Mapping[str, str] = Field(default_factory=dict)
     extra_args: tuple[str, ...] = ()
     policy: Policy = Policy()
+    workload: Workload | None = None
     smoke: Smoke = Smoke()
     service: Service = Service()
     notes: str = ""

@@ -141,9 +141,9 @@ def deployment_id(
     """12 hex digits that change when a file of the deployment would change.
 
     `release` and `model` are the keys of what is deployed. What only people or the smoke test
-    read (title, notes, match, policy, smoke) changes no file.
+    read (title, notes, match, policy, workload, smoke) changes no file.
     """
-    told = {"title", "notes", "match", "policy", "smoke", "model", "stack", "schema_"}
+    told = {"title", "notes", "match", "policy", "workload", "smoke", "model", "stack", "schema_"}
     content = {
         "profile": profile.model_dump(mode="json", exclude=told),
         "templates": {name: templates.get(name) for name in (LAUNCH, UNIT)},

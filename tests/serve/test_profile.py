@@ -48,6 +48,29 @@ def test_the_kv_cache_is_bf16_unless_the_profile_explains_itself(
     assert told(HEAD + rest) == [f"{FILE}:{place}: {message}"]
 
 
+@pytest.mark.parametrize(
+    ("rest", "message"),
+    [
+        ("workload: {concurrency: 4, context: 4096}", None),
+        ("workload: {concurrency: 0, context: 4096}", "7:25: input should be greater than or"),
+        ("workload: {concurrency: 4}", "7:11: needs key 'context'"),
+        (
+            "workload: {concurrency: 4, context: 70000}",
+            "7:37: args.context_length is 64,000: no request can have 70,000 tokens",
+        ),
+        (
+            "workload: {concurrency: 9, context: 4096}",
+            "7:25: args.max_running_requests is 8: 9 never run at once",
+        ),
+    ],
+)
+def test_a_workload_is_one_that_the_arguments_allow(rest: str, message: str | None) -> None:
+    args = "args: {kv_cache_dtype: bf16, context_length: 64k, max_running_requests: 8}\n"
+    found = told(HEAD + args + rest)
+    assert len(found) == (message is not None)
+    assert all(one.startswith(f"{FILE}:{message}") for one in found), found
+
+
 def test_another_kv_cache_with_its_reason_is_taken() -> None:
     assert told(HEAD + "policy: {kv: allow_any, reason: perplexity measured}") == []
     assert told(HEAD + "policy: {kv: allow_calibrated}\nargs: {kv_cache_dtype: fp8_e4m3}") == []
@@ -114,7 +137,7 @@ def test_extra_arguments_that_belong_elsewhere(word: str, message: str) -> None:
         ("smoke: {questions: [{ask: a, expect: 4}]}", "7:38", "expected a regular expression, or a list of accepted answers, in quotes"),
         ("smoke: {questions: [{ask: a, expect: [4]}]}", "7:38", "expected a regular expression, or a list of accepted answers, in quotes"),
         ("smoke: {echo: 4}", "7:15", "expected a string; got 4; put it in quotes"),
-        ("extends: other", "7:1", "unknown key 'extends'; known: args, env, extra_args, match, model, name, notes, policy, schema, served_model_name, service, smoke, stack, title"),
+        ("extends: other", "7:1", "unknown key 'extends'; known: args, env, extra_args, match, model, name, notes, policy, schema, served_model_name, service, smoke, stack, title, workload"),
     ],
 )  # fmt: skip
 def test_bad_values(rest: str, place: str, message: str) -> None:

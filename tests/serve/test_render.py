@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firstlight.core.errors import FirstlightError
-from firstlight.serve.profile import Profile
+from firstlight.serve.profile import Profile, Workload
 from firstlight.serve.render import (
     Flavour,
     deployment_id,
@@ -237,6 +237,7 @@ def test_the_id_changes_with_the_files_and_with_nothing_else() -> None:
         return base.model_copy(update=update)
 
     same = [id_of(), id_of(other(title="t")), id_of(other(notes="n"))]
+    same += [id_of(other(workload=Workload(concurrency=1, context=1)))]
     args = {"tp_size": 1, **base.args}
     changed = [
         id_of(other(args=args)),

@@ -1,0 +1,215 @@
+"""`invoke kv`: the capacity card, what BF16, FP8 and FP4 hold, before or after a launch."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import JsonValue
+
+from firstlight.accuracy import attention, card, cardjson, cardtext, checkpoint, kvneed
+from firstlight.accuracy.checkpoint import Checkpoint
+from firstlight.accuracy.fitting import Workload
+from firstlight.accuracy.geometry import Geometry, Unknown
+from firstlight.accuracy.kvflags import COUNTS, Flags, flags, from_words
+from firstlight.accuracy.kvmemory import (
+    Memory,
+    Missing,
+    Served,
+    estimate,
+    measured,
+    odd_rows,
+    served_by,
+)
+from firstlight.core.errors import HostError
+from firstlight.core.report import Report
+from firstlight.effects import catalog
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.flows import recipes, target
+from firstlight.flows.checkpoint import read_folder, read_model
+from firstlight.flows.facts import ask_facts
+from firstlight.flows.reach import look, opener, reached
+from firstlight.hosts.inventory import Host, Inventory, UnknownName
+from firstlight.hosts.survey import Survey
+from firstlight.serve.effective import count
+from firstlight.serve.manifest import current
+from firstlight.serve.profile import HubModel, Profile
+
+_ALONE = (
+    "deploy it first, or plan without it: `--model DIR --memory GIB`, where DIR needs to hold "
+    "no more than its config.json"
+)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the card stands on: where the files are, what they say, and how they are served."""
+
+    host: str
+    profile: Profile
+    found: Checkpoint
+    geometry: Geometry
+    flags: Flags
+
+    @property
+    def work(self) -> Workload | None:
+        """The profile's workload."""
+        work = self.profile.workload
+        return Workload(work.concurrency, work.context) if work else None
+
+
+def run(
+    root: Path,
+    console: Console,
+    *,
+    profile: str = "",
+    host: str = "",
+    model: str = "",
+    memory: str = "",
+) -> Report:
+    """The card of a profile; `model` is another folder, `memory` the GiB left on one GPU."""
+    given = _given(memory)
+    inventory = catalog.inventory(root)
+    asked = recipes.profile_name(inventory, inventory.host(host), profile)
+    wanted = recipes.profile(root, asked).value
+    goal = _where(inventory, wanted, host, model, given)
+    version = recipes.stack(root, wanted.stack)[0].value.components["sglang"].version
+    with reached(opener(inventory, goal, console), console) as shell:
+        seen = look(shell)
+        found = _checkpoint(shell, inventory, wanted, model, seen, console)
+        ground = _ground(goal, wanted, version, found)
+        if given is not None:
+            return _report(ground, given, "")
+        served, words = (None, "") if model else _served(root, shell.host, seen, wanted)
+        facts = ask_facts(shell, seen.root)
+    mib = [gpu.memory_mib for gpu in facts.gpus if gpu.memory_mib]
+    guess = estimate(ground.found, ground.geometry, ground.flags, mib, goal.name)
+    return _told(ground, guess, served, words)
+
+
+def _given(memory: str) -> Memory | None:
+    if not memory:
+        return None
+    try:
+        gib = float(memory)
+    except ValueError:
+        gib = 0.0
+    if not 0 < gib < float("inf"):
+        what = f"--memory takes the GiB that are left on one GPU, like 17.4; got {memory!r}"
+        raise UnknownName(what)
+    return Memory(gib, "given", f"given: {gib:g} GiB left on each GPU")
+
+
+def _where(
+    inventory: Inventory, wanted: Profile, host: str, model: str, given: Memory | None
+) -> Host:
+    """The host that is asked; planning asks none where this machine can tell all."""
+    if not host and (model or (given and isinstance(wanted.model, HubModel))):
+        return inventory.hosts["local"]
+    return inventory.host(host)
+
+
+def _checkpoint(
+    shell: Shell, inventory: Inventory, wanted: Profile, model: str, seen: Survey, console: Console
+) -> Checkpoint:
+    """The files of the model, or of the folder that is named instead."""
+    if model:
+        local = shell.host.is_local
+        folder = Path(model).expanduser().absolute() if local else PurePosixPath(model)
+        reading = read_folder(shell, PurePosixPath(folder))
+    else:
+        with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
+            reading = read_model(shell, here, wanted.model, seen.root, os.environ, console.note)
+    found = checkpoint.describe(reading)
+    if not found.config:
+        why = next((flaw.what for flaw in reading.findings if flaw.severity == "error"), "none")
+        what = f"no config.json of the model can be read in {reading.folder}: {why}"
+        raise HostError(what, where=shell.host.name, remedy=_ALONE)
+    return found
+
+
+def _ground(goal: Host, wanted: Profile, version: str, found: Checkpoint) -> Ground:
+    args: dict[str, JsonValue] = {**from_words(wanted.extra_args), **wanted.args}
+    args |= {key: count(args[key]) or args[key] for key in COUNTS if key in args}
+    changed = args.get("json_model_override_args")
+    config = {**found.config, **changed} if isinstance(changed, dict) else found.config
+    geometry = attention.describe(config)
+    if isinstance(geometry, Unknown):
+        fix = "the figures would be a guess; add the class to firstlight/accuracy/classes.py"
+        raise HostError(f"not computed: {geometry}", where=found.reading.folder, remedy=fix)
+    said = flags(version, args, wanted.env, stateful=bool(geometry.states))
+    return Ground(goal.name, wanted, found, geometry, said)
+
+
+def _served(root: Path, host: Host, seen: Survey, wanted: Profile) -> tuple[Served | None, str]:
+    """What the current deployment said of its pool, if it is what the profile asks for today."""
+    made = current(seen, wanted.name, host.name)
+    if made is None:
+        return None, f"{wanted.name} is not served on {host.name} yet: nothing is measured"
+    today = target.expected_id(root, host, wanted, made.release, made.launcher)
+    if made.id != today:
+        return None, f"what is served on {host.name} is an older form of the profile: not used"
+    found = served_by(seen.deployments[wanted.name].proof)
+    return found, "" if found else f"the proof on {host.name} holds no figures of the pool"
+
+
+def _told(ground: Ground, guess: Memory | Missing, served: Served | None, words: str) -> Report:
+    """The card by what was measured, else by the estimate, else without a memory."""
+    expected = guess if isinstance(guess, Memory) else None
+    if served:
+        odd = odd_rows(ground.geometry, ground.flags, served)
+        if known := measured(ground.geometry, ground.flags, served, expected):
+            return _report(ground, known, odd)
+        words = "the server's tokens do not tell the memory with these flags"
+    if expected:
+        return _report(ground, expected, words)
+    assert isinstance(guess, Missing)
+    return _without(ground, guess, words)
+
+
+def _report(ground: Ground, memory: Memory, words: str) -> Report:
+    launch, whole = ground.flags.launch, ground.flags.context or ground.found.context.limit
+    made = card.card(ground.geometry, launch, memory.left, ground.work, whole)
+    data = _head(ground) | {"memory": memory.source, "told": memory.told, "missing": []}
+    notes = _notes(ground, words)
+    lines = [_line(ground), memory.told, cardtext.text(made), *notes]
+    return Report("\n".join(lines), {**data, "notes": notes, **cardjson.to_json(made)})
+
+
+def _without(ground: Ground, missing: Missing, words: str) -> Report:
+    """What can be said while the memory is not known."""
+    found = kvneed.needs(ground.geometry, ground.flags.launch, ground.work)
+    notes = _notes(ground, words)
+    data = _head(ground) | {"memory": None, "missing": list(missing.facts), "notes": notes}
+    lacks = [f"MISSING: {fact}" for fact in missing.facts]
+    fix = "say --memory GIB (what is left on one GPU), or --host one that has GPUs and the weights"
+    lines = [_line(ground), "", kvneed.text(found, ground.work), "", *lacks, f"-> {fix}", *notes]
+    return Report("\n".join(lines), {**data, "dtypes": [vars(need) for need in found]})
+
+
+def _line(ground: Ground) -> str:
+    folder, flags_ = ground.found.reading.folder, ground.flags
+    where = folder if "://" in folder else f"{folder} on {ground.host}"
+    gpus = f"{flags_.gpus} GPU(s)" if ground.profile.args.get("device") != "cpu" else "no GPU"
+    return f"{ground.profile.name}: {where}, {gpus}, kv_cache_dtype {flags_.kv_dtype}"
+
+
+def _head(ground: Ground) -> dict[str, Any]:
+    return {
+        "profile": ground.profile.name,
+        "host": ground.host,
+        "model": ground.found.reading.folder,
+        "architecture": ground.geometry.name,
+        "attention": ground.geometry.kind,
+        "kv_cache_dtype": ground.flags.kv_dtype,
+        "gpus": ground.flags.gpus,
+        "replicas": ground.flags.replicas,
+        "launch": cardjson.launch_json(ground.flags.launch),
+    }
+
+
+def _notes(ground: Ground, words: str) -> list[str]:
+    return [f"Note: {note}" for note in (words, *ground.flags.notes) if note]

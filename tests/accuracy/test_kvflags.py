@@ -1,0 +1,169 @@
+"""Flags of a profile become the launch that sizing reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firstlight.accuracy.kvflags import flags, from_words
+from firstlight.accuracy.kvlaunch import BF16, Launch, Speculation
+from firstlight.core.errors import FirstlightError
+
+NEW, OLD = "0.5.23", "0.5.9"
+
+
+def test_no_flag_is_the_engine_as_it_comes() -> None:
+    found = flags(OLD, {})
+    assert found.launch == Launch(version=OLD)
+    assert (found.fraction, found.context, found.gpus, found.replicas) == (None, None, 1, 1)
+    assert found.kv_dtype == "auto"
+    assert [note.partition(":")[0] for note in found.notes] == ["kv_cache_dtype is auto"]
+
+
+def test_every_knob_of_sizing_is_read() -> None:
+    args: dict[str, Any] = {
+        "kv_cache_dtype": "fp8_e4m3",
+        "tensor_parallel_size": 8,
+        "pp_size": 2,
+        "page_size": 64,
+        "swa_full_tokens_ratio": 0.5,
+        "mamba_full_memory_ratio": "0.3",
+        "max_mamba_cache_size": 96,
+        "mamba_ssm_dtype": "bfloat16",
+        "disable_radix_cache": True,
+        "mamba_radix_cache_strategy": "no_buffer",
+        "disable_overlap_schedule": True,
+        "max_running_requests": 32,
+        "max_total_tokens": 4096,
+        "language_model_only": True,
+        "mm_feature_transport": "cuda_ipc",
+        "dsa_prefill_backend": "tilelang",
+        "mem_fraction_static": 0.8,
+        "context_length": 1000,
+        "chunked_prefill_size": 4096,
+    }
+    found = flags(NEW, args)
+    assert found.launch == Launch(
+        version=NEW,
+        kv_dtype="fp8_e4m3",
+        tp=8,
+        pp=2,
+        page_size=64,
+        swa_ratio=0.5,
+        state_ratio=0.3,
+        state_slots=96,
+        ssm_dtype="bfloat16",
+        radix=False,
+        overlap=False,
+        max_running=32,
+        max_total_tokens=4096,
+        language_only=True,
+        features_on_gpu=True,
+        dsa_raw=True,
+    )
+    assert (found.fraction, found.context, found.chunk, found.gpus) == (0.8, 1000, 4096, 16)
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    "args, dp, replicas",
+    [
+        ({"dp_size": 4}, 1, 4),
+        ({"dp_size": 4, "enable_dp_attention": True}, 4, 1),
+        ({"attn_dp_size": 4}, 4, 1),
+        ({"attn_dp_size": 4, "dp_size": 4}, 4, 1),
+        ({"attn_dp_size": 2, "dp_size": 4}, 2, 2),
+    ],
+)
+def test_data_parallelism_is_of_two_kinds(args: dict[str, Any], dp: int, replicas: int) -> None:
+    found = flags(NEW, {"tp_size": 8, "kv_cache_dtype": "bf16", "page_size": 1, **args})
+    assert (found.launch.dp, found.replicas) == (dp, replicas)
+    assert any("side by side" in note for note in found.notes) == (replicas > 1)
+
+
+@pytest.mark.parametrize(
+    "args, made, noted",
+    [
+        ({"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": 6}, Speculation(6), ""),
+        ({"speculative_algorithm": "EAGLE", "speculative_num_steps": 2}, Speculation(3), "3 is"),
+        ({"speculative_algorithm": "EAGLE"}, Speculation(4), "4 is taken"),
+        (
+            {"speculative_algo": "eagle", "speculative_draft_model_path": "/d"},
+            Speculation(4, path=True),
+            "config is not read",
+        ),
+        ({"speculative_algorithm": "DFLASH"}, Speculation(4, "dflash"), "its own"),
+    ],
+)
+def test_speculation(args: dict[str, Any], made: Speculation, noted: str) -> None:
+    found = flags(NEW, args)
+    assert found.launch.speculation == made
+    assert noted in "; ".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    "version, args, strategy, slots",
+    [
+        (OLD, {}, "no_buffer", 3),
+        (NEW, {}, "extra_buffer", 5),
+        (NEW, {"linear_attn_backend": "flashinfer"}, "no_buffer", 3),
+        (NEW, {"disable_overlap_schedule": True}, "no_buffer", 3),
+        (NEW, {"mamba_radix_cache_strategy": "extra_buffer_lazy"}, "extra_buffer_lazy", 4),
+        (OLD, {"mamba_scheduler_strategy": "extra_buffer"}, "extra_buffer", 5),
+        (OLD, {"speculative_algorithm": "EAGLE"}, "no_buffer", 1),
+    ],
+)
+def test_how_states_are_kept(version: str, args: Any, strategy: str, slots: int) -> None:
+    found = flags(version, args).launch
+    assert (found.strategy, found.slots_per_request) == (strategy, slots)
+
+
+def test_the_environment_wins_over_the_flag() -> None:
+    env = {"SGLANG_MAMBA_SSM_DTYPE": "bfloat16"}
+    assert flags(NEW, {"mamba_ssm_dtype": "float32"}, env).launch.ssm_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    "args, said",
+    [
+        ({"tp_size": "eight"}, "tp_size is 'eight', and a whole number is expected"),
+        ({"mem_fraction_static": "most"}, "mem_fraction_static is 'most'"),
+        ({"mamba_radix_cache_strategy": "big"}, "no_buffer or extra_buffer or"),
+        ({"mamba_ssm_dtype": "fp8"}, "float32 or bfloat16 or float16"),
+        ({"kv_cache_dtype": "fp9"}, "'fp9' is no KV dtype"),
+        ({"tp_size": 6, "attn_dp_size": 4}, "tp is a multiple of dp"),
+    ],
+)
+def test_values_that_no_engine_takes_are_told(args: dict[str, Any], said: str) -> None:
+    with pytest.raises(FirstlightError, match=said):
+        flags(NEW, args)
+
+
+def test_what_is_not_modelled_is_said() -> None:
+    args: dict[str, Any] = {
+        "enable_hisparse": True,
+        "dcp_size": 2,
+        "attention_backend": "trtllm_mha",
+    }
+    notes = "; ".join(flags(NEW, args).notes)
+    for word in ("enable_hisparse is not modelled", "dcp_size is not", "pages of 64"):
+        assert word in notes
+    assert flags(NEW, args).launch.kv_dtype == BF16
+
+
+def test_words_of_a_command_line() -> None:
+    words = ["--tp-size", "8", "--language-model-only", "--page-size=64", "stray", "--x"]
+    assert from_words(words) == {
+        "tp_size": "8",
+        "language_model_only": True,
+        "page_size": "64",
+        "x": True,
+    }
+
+
+@given(st.lists(st.text(max_size=8)))
+def test_any_words_can_be_read(words: list[str]) -> None:
+    assert len(from_words(words)) <= sum(word.startswith("--") for word in words)

@@ -1,0 +1,180 @@
+"""`invoke kv`: the card of a profile, from a folder, a host, a server, or for a plan."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+from benchmarks import kv_example
+from firstlight.core.errors import FirstlightError, HostError
+from firstlight.effects import catalog
+from firstlight.effects.console import Console
+from firstlight.flows import kv, recipes, target
+from firstlight.serve.manifest import Manifest, render_manifest
+from tests.flows.project import REPO, Project, make_project
+from tests.remote.checkpoints import checkpoint, layer
+
+EXAMPLE = str(REPO / "benchmarks" / "qwen35")
+GIB = 1 << 30
+# What `nvidia-smi --query-gpu=... --format=csv` says of two cards of 16 GiB.
+SMI = """\
+#!/bin/sh
+case $1 in --query-gpu=*) ;; *) exit 0 ;; esac
+echo "index, name, memory.total [MiB], memory.free [MiB]"
+echo "0, NVIDIA Played, 16384 MiB, 16000 MiB"
+echo "1, NVIDIA Played, 16380 MiB, 16000 MiB"
+"""
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "num_hidden_layers": 2,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "hidden_size": 512,
+    "max_position_embeddings": 32768,
+}
+# 2 layers of K and V, 4 heads by 64 numbers of 2 bytes, shared by 2 GPUs.
+ROW = 2 * 2 * 4 * 64 * 2 // 2
+PROFILE = """\
+schema: 1
+name: small
+stack: sglang-cpu
+model: {{kind: path, path: {folder}}}
+served_model_name: small
+args: {{kv_cache_dtype: bf16, mem_fraction_static: 0.5, {args}}}
+extra_args: [--tp-size, "2"]
+workload: {{concurrency: 100, context: 32768}}
+"""
+
+
+def project(tmp_path: Path, args: str = "page_size: 16", **host: Any) -> Project:
+    """A project with a profile of a small true checkpoint."""
+    folder = checkpoint(tmp_path / "model", layer(0), layer(1), config=CONFIG)
+    local = {"name": "local", "root": str(tmp_path / "firstlight"), **host}
+    text = PROFILE.format(folder=folder, args=args)
+    return make_project(tmp_path, [local], files={"recipes/profiles/small.yaml": text})
+
+
+def with_gpus(tmp_path: Path) -> dict[str, Any]:
+    """A local host on whose PATH somebody plays a driver."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "nvidia-smi").write_text(SMI)
+    (tools / "nvidia-smi").chmod(0o755)
+    return {"env": {"PATH": f"{tools}:/usr/local/bin:/usr/bin:/bin"}}
+
+
+def told(made: Project, **options: str) -> tuple[str, Any]:
+    """The text and the data of the verb."""
+    report = kv.run(made.root, Console(io.StringIO()), **{"profile": "small", **options})
+    assert report.exit_code == 0
+    return report.text, json.loads(json.dumps(report.data))
+
+
+def column(data: Any, dtype: str) -> Any:
+    return next(one for one in data["dtypes"] if one["kv_dtype"] == dtype)
+
+
+def test_the_worked_example_needs_no_host(tmp_path: Path) -> None:
+    """The figures of docs/kv-capacity.md, by the verb and the profile that ship."""
+    made = project(tmp_path)
+    text, data = told(made, profile="qwen35-nvfp4", model=EXAMPLE, memory="17.4")
+    assert column(data, "bf16")["tokens"] == 641_164
+    assert column(data, "fp8_e4m3")["tokens"] == 1_282_328
+    assert data["memory"] == "given" and data["affordable"] is False
+    assert "With --max-mamba-cache-size 80 it is: 1,089,745 tokens" in text
+    more, _ = told(made, profile="qwen35-nvfp4", model=EXAMPLE, memory="40")
+    assert "Affordable in BF16" in more
+    assert not (tmp_path / "firstlight").exists()
+
+
+def test_without_a_gpu_the_missing_facts_are_told(tmp_path: Path) -> None:
+    text, data = told(project(tmp_path))
+    assert data["missing"] == ["the memory of a GPU: local has none"]
+    assert (data["memory"], column(data, "bf16")["row_bytes"]) == (None, ROW)
+    assert column(data, "bf16")["gib"] == pytest.approx(100 * 32768 * ROW / GIB, abs=0.02)
+    assert "say --memory GIB" in text and "is not served on local yet" in text
+
+
+def test_an_estimate_from_played_cards(tmp_path: Path) -> None:
+    text, data = told(project(tmp_path, **with_gpus(tmp_path)))
+    before = 16380 / 1024 - 1.2
+    assert data["memory"] == "estimate" and data["measured"] is False
+    assert data["rest_gib"] == pytest.approx(before / 2, abs=1e-3)
+    tokens = column(data, "bf16")["tokens"]
+    assert tokens % 16 == 0
+    assert tokens == pytest.approx(data["rest_gib"] * GIB / ROW, rel=1e-5)
+    assert "an estimate from the weights on disk" in text
+    assert data["affordable"] is True
+
+
+def serve(made: Project, tmp_path: Path, tokens: int) -> Path:
+    """Lay a deployment with its proof on the host, as a deploy leaves it."""
+    inventory = catalog.inventory(made.root)
+    profile = recipes.profile(made.root, "small").value
+    id_ = target.expected_id(made.root, inventory.hosts["local"], profile, "r1", "process")
+    manifest = Manifest(
+        profile="small", id=id_, release="r1", model="/m", served_model_name="small",
+        launcher="process", sudo=False, restart="no", stop_s=1, bind="127.0.0.1", port=1,
+        firstlight="0",
+    )  # fmt: skip
+    home = tmp_path / "firstlight" / "deployments" / "small" / id_
+    home.mkdir(parents=True)
+    (home / "manifest.json").write_text(render_manifest(manifest))
+    proof = {"kv_dtype": "torch.bfloat16", "kv_tokens": tokens, "kv_gib": tokens * ROW / GIB}
+    (home / "proof.json").write_text(json.dumps(proof))
+    (home.parent / "current").symlink_to(id_)
+    return home
+
+
+def test_what_a_server_measured_takes_the_place_of_the_estimate(tmp_path: Path) -> None:
+    made = project(tmp_path, **with_gpus(tmp_path))
+    serve(made, tmp_path, 3_200_000)
+    text, data = told(made)
+    assert (data["memory"], data["measured"]) == ("measured", True)
+    assert column(data, "bf16")["tokens"] == 3_200_000
+    assert column(data, "fp8_e4m3")["tokens"] == pytest.approx(6_400_000, abs=32)
+    assert "holds 3,200,000 tokens in bf16, 3.05 GiB; the estimate from the weights gave" in text
+    assert "mamba" not in text and "bytes a token, and" not in text
+    # A folder that is named is another model: nothing of it was measured.
+    other, _ = told(made, model=str(tmp_path / "model"))
+    assert "estimated:" in other
+
+
+def test_what_another_form_of_the_profile_measured_is_not_used(tmp_path: Path) -> None:
+    made = project(tmp_path, **with_gpus(tmp_path))
+    serve(made, tmp_path, 3_200_000)
+    made.change("recipes/profiles/small.yaml", ("page_size: 16", "page_size: 32"))
+    text, data = told(made)
+    assert data["memory"] == "estimate"
+    assert "is an older form of the profile: not used" in text
+
+
+@pytest.mark.parametrize("memory", ["x", "0", "-1", "inf", "nan"])
+def test_a_memory_that_is_none_is_refused(tmp_path: Path, memory: str) -> None:
+    with pytest.raises(FirstlightError, match="takes the GiB that are left") as left:
+        told(project(tmp_path), memory=memory)
+    assert left.value.exit_code == 2
+
+
+def test_a_model_that_is_not_there_says_how_to_plan(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"no config\.json of the model can be read") as left:
+        told(project(tmp_path), model=str(tmp_path / "nothing"))
+    assert "--model DIR --memory GIB" in left.value.remedy
+
+
+def test_a_model_of_no_table_lists_what_is_not_known(tmp_path: Path) -> None:
+    odd = {**kv_example.CONFIG, "architectures": ["NobodysForCausalLM"]}
+    folder = checkpoint(tmp_path / "odd", layer(0), config=odd)
+    with pytest.raises(HostError, match="what attention NobodysForCausalLM has"):
+        told(project(tmp_path), model=str(PurePosixPath(folder)), memory="10")
+
+
+def test_an_override_of_the_config_is_laid_over_it(tmp_path: Path) -> None:
+    made = project(tmp_path, "json_model_override_args: {num_hidden_layers: 4}")
+    _, data = told(made, memory="10")
+    assert column(data, "bf16")["token_bytes"] == 2 * ROW
