@@ -1,0 +1,184 @@
+"""The accuracy room: from a cache's dtype and the checkpoint's scales to a verdict.
+
+`safe` is said of a cache of 16 bits or more alone. One of 16 bits can still be wrong: where
+scales are loaded, some backends multiply by them on reading what was written without (facts §2.6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from firstlight.accuracy import rules
+from firstlight.accuracy.checkpoint import Checkpoint
+from firstlight.accuracy.kvchoice import (
+    NOT_ASKED,
+    WIDE,
+    Ask,
+    Effective,
+    Evidence,
+    declared,
+    statement_of,
+)
+from firstlight.accuracy.reading import as_ranges
+from firstlight.accuracy.scales import Scales
+
+Fate = Literal["no", "yes", "ignored", "unknown"]
+Verdict = Literal["safe", "lossy-calibrated", "lossy-uncalibrated", "wrong", "unknown", "refused"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict, what becomes of the scales, and why."""
+
+    verdict: Verdict
+    scales: Fate
+    evidence: tuple[Evidence, ...]
+
+
+def judge(checkpoint: Checkpoint, ask: Ask, made: Effective, version: str) -> Judged:
+    """The verdict on a dtype in one version that was read."""
+    if made.dtype == "refused":
+        return Judged("refused", "unknown", ())
+    fate, lines = fate_of(checkpoint, ask, version)
+    lines = (held(checkpoint.target), *lines)
+    if made.dtype == "unknown":
+        return Judged("unknown", fate, lines)
+    if made.dtype in WIDE:
+        verdict, why = _wide(checkpoint.target, ask, fate, version)
+    else:
+        verdict, why = _narrow(checkpoint.target, ask, made.dtype, fate, version)
+    ignores = made.dtype not in WIDE and fate == "yes" and _ignored(ask, version)
+    return Judged(verdict, "ignored" if ignores else fate, (*lines, *why))
+
+
+def held(found: Scales) -> Evidence:
+    """The scales of a stack in one line."""
+    where = f"scales of the {found.stack}"
+    if found.state == "unknown":
+        return Evidence(where, "no layer with keys and values was recognised")
+    if found.state == "absent":
+        return Evidence(where, f"none of {len(found.layers)} layers has a k or v scale")
+    least, most = found.span or (0.0, 0.0)
+    says = f"{found.state}, {least:g} to {most:g}, as {', '.join(found.forms)} names them"
+    if found.state == "partial":
+        says += f"; layers {as_ranges(found.missing)} have none, which is worse than none at all"
+    if found.state == "ones":
+        says = f"all are exactly 1.0 in {len(found.layers)} layers: written, not calibrated"
+    return Evidence(where, says)
+
+
+def fate_of(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[Fate, tuple[Evidence, ...]]:
+    """Whether the engine loads the checkpoint's scales."""
+    found = checkpoint.target
+    if found.state == "absent":
+        return "no", (Evidence("rule §2.5", "without scales the engine takes 1.0, silently"),)
+    if ask.probe and ask.probe.loads is not None:
+        said = "loads scales" if ask.probe.loads else "passes scales over"
+        line = Evidence(ask.probe.source, f"the class {said}")
+        return ("yes" if ask.probe.loads else "ignored"), (line,)
+    loaded, line = _loaded(checkpoint, version)
+    if loaded is None or found.state == "unknown":
+        return "unknown", (line,)
+    return ("yes" if loaded else "ignored"), (line,)
+
+
+def _loaded(checkpoint: Checkpoint, version: str) -> tuple[bool | None, Evidence]:
+    statement = statement_of(checkpoint, version)
+    if statement is None:
+        return False, Evidence("rule §2.5", "a model without quantisation has no place for scales")
+    algo, _ = declared(checkpoint, version)
+    family = statement.family
+    if family == "other":
+        return None, Evidence(NOT_ASKED, f"whether {statement.method} loads scales of the cache")
+    # These two make room for scales only where they know of a quantised cache.
+    if family in ("compressed-tensors", "modelopt_fp8") and algo == "":
+        said = f"{family} in {version} knows of no quantised cache here, and has no place for them"
+        return False, Evidence("rule §2.5", said)
+    if algo is None:
+        return None, Evidence(NOT_ASKED, "whether it makes room for scales")
+    name = checkpoint.architectures[0] if checkpoint.architectures else ""
+    loaded = rules.loads(name, version)
+    if loaded is None:
+        return None, Evidence(NOT_ASKED, f"whether {name or 'the class'} loads scales")
+    said = "loads scales" if loaded else "passes scales over: its attention is built without them"
+    return loaded, Evidence(f"rule §2.5, models of {version}", f"{name} {said}")
+
+
+def _backends(ask: Ask, version: str) -> tuple[list[rules.Backend | None], str]:
+    """What is known of the backends that will run, and how they were found."""
+    both = ("prefill_attention_backend", "decode_attention_backend")
+    common = ask.flag("attention_backend")
+    named = {ask.flag(flag) or common for flag in both} - {"", "auto"}
+    names = sorted(named) or rules.USUAL_BACKENDS
+    told = "" if named else f"no backend is named: {' or '.join(names)}"
+    return [_backend(name, version) for name in names], told or ", ".join(names)
+
+
+def _backend(name: str, version: str) -> rules.Backend | None:
+    return next((b for b in rules.BACKENDS if b.name == name and b.holds(version)), None)
+
+
+def _ignored(ask: Ask, version: str) -> bool:
+    found, _ = _backends(ask, version)
+    return all(one is not None and one.on_fp8 == "ignores" for one in found)
+
+
+def _wide(
+    found: Scales, ask: Ask, fate: Fate, version: str
+) -> tuple[Verdict, tuple[Evidence, ...]]:
+    if fate in ("no", "ignored"):
+        return "safe", ()
+    values = [*found.k.values(), *found.v.values()]
+    if values and all(value == 1.0 for value in values):
+        return "safe", (Evidence("rule §2.6", "scales of 1.0 change nothing in a 16-bit cache"),)
+    if fate == "unknown":
+        said = "a 16-bit cache would be wrong with scales loaded; whether they are is not known"
+        return "unknown", (Evidence("rule §2.6", said),)
+    backends, told = _backends(ask, version)
+    reads = {None if one is None else one.on_wide for one in backends}
+    rule = "; ".join(sorted({one.source for one in backends if one})) or "no rule"
+    if reads == {False}:
+        return "safe", (Evidence(f"rule {rule}", f"{told} does not apply scales here"),)
+    # Where two are named, each runs; where none is, either may.
+    if True in reads and (reads == {True} or _is_named(ask)):
+        said = f"{told} multiplies by scales what was stored without (read, not run); test it"
+        return "wrong", (Evidence(f"rule {rule}", said),)
+    said = f"{told}: whether it multiplies by the scales is not known"
+    return "unknown", (Evidence(f"rule {rule}", said),)
+
+
+def _is_named(ask: Ask) -> bool:
+    flags = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
+    return any(ask.flag(flag) not in ("", "auto") for flag in flags)
+
+
+def _narrow(
+    found: Scales, ask: Ask, dtype: str, fate: Fate, version: str
+) -> tuple[Verdict, tuple[Evidence, ...]]:
+    if path := ask.flag("quantization_param_path"):
+        return "unknown", (Evidence("--quantization-param-path", f"{path} was not read"),)
+    if fate in ("no", "ignored") or found.state in ("partial", "ones"):
+        return "lossy-uncalibrated", ()
+    if fate == "unknown":
+        return "unknown", ()
+    if dtype != "fp8_e4m3":
+        said = f"the scales were made for e4m3, and the cache is {dtype}"
+        return "lossy-uncalibrated", (Evidence("scales", said),)
+    return _applied(ask, version)
+
+
+def _applied(ask: Ask, version: str) -> tuple[Verdict, tuple[Evidence, ...]]:
+    """Calibrated scales are loaded: what the backends make of them."""
+    backends, told = _backends(ask, version)
+    ways = {"unknown" if one is None else one.on_fp8 for one in backends}
+    rule = "; ".join(sorted({one.source for one in backends if one})) or "no rule"
+    where = f"rule {rule}"
+    if "forgets" in ways and (len(ways) == 1 or _is_named(ask)):
+        said = f"{told} forgets the scales on a prefix hit, so that the answer is another"
+        return "wrong", (Evidence(where, said),)
+    if ways == {"applies"}:
+        return "lossy-calibrated", (Evidence(where, f"{told} applies the scales"),)
+    if ways == {"ignores"}:
+        return "lossy-uncalibrated", (Evidence(where, f"{told} ignores scales"),)
+    return "unknown", (Evidence(where, f"{told}: what it does with scales is not known"),)

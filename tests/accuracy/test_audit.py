@@ -1,0 +1,411 @@
+"""The three-layer verdict, over the situations of facts §2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import read_checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firstlight.accuracy import audittext, rules
+from firstlight.accuracy.audit import COLUMNS, Ask, Audit, Probe, audit
+from firstlight.accuracy.checkpoint import Checkpoint, describe
+from firstlight.accuracy.kvchoice import WIDE, declared
+from firstlight.accuracy.reading import parse
+from tests.accuracy.test_checkpoint import CT_SCHEME, FP8_SCHEME, hf, modelopt
+from tests.remote.checkpoints import checkpoint, f32, kv_scales, layer
+
+QWEN35, QWEN3, LLAMA = (
+    "Qwen3_5MoeForConditionalGeneration",
+    "Qwen3ForCausalLM",
+    "LlamaForCausalLM",
+)
+DECLARED = modelopt("NVFP4", kv_cache_scheme=FP8_SCHEME)
+PLAIN = (layer(0), layer(1))
+CALIBRATED = (layer(0) | kv_scales(0, 0.5, 0.25), layer(1) | kv_scales(1, 0.5, 0.75))
+ONES = (layer(0) | kv_scales(0, 1.0, 1.0), layer(1) | kv_scales(1, 1.0, 1.0))
+PARTIAL = (layer(0) | kv_scales(0, 0.5, 0.25), layer(1))
+
+
+def made(
+    folder: Path,
+    parts: tuple[Any, ...] = PLAIN,
+    name: str = LLAMA,
+    block: Mapping[str, Any] | None = DECLARED,
+    **more: Any,
+) -> Checkpoint:
+    """A checkpoint of two layers, read as a host reads it; `block` is quantization_config."""
+    config = {"architectures": [name], "num_hidden_layers": 2, "max_position_embeddings": 4096}
+    config |= {"torch_dtype": "bfloat16"} | more
+    if block is not None:
+        config["quantization_config"] = block
+    checkpoint(folder, *parts, config=config)
+    return described(folder)
+
+
+def described(folder: Path) -> Checkpoint:
+    return describe(parse(read_checkpoint.answer(str(folder)).decode(), "local"))
+
+
+def asked(found: Checkpoint, version: str = "0.5.23", sm: int | None = 120, **flags: Any) -> Audit:
+    return audit(found, Ask(version, flags, sm))
+
+
+def row(found: Audit, value: str) -> tuple[str, str, str, bool]:
+    cell = found.cell(value)
+    return cell.dtype, cell.scales, cell.verdict, cell.warned
+
+
+# What `kv_cache_quant_algo` becomes: facts §2.2, in the order of READ.
+FORMS: list[tuple[str, Mapping[str, Any], str]] = [
+    ("FP4 flat scheme", DECLARED, "FP8 FP8 FP8 FP8 FP8"),
+    ("FP4 other scheme", modelopt("NVFP4", kv_cache_scheme={"type": "int"}), "- - - - -"),
+    ("FP4 flat name", modelopt("NVFP4", kv_cache_scheme="FLOAT8"), "FP8 FP8 FP8 FP8 FP8"),
+    ("FP4 flat name NVFP4", modelopt("NVFP4", kv_cache_scheme="FP4"), "NVFP4 " * 5),
+    ("FP4 flat algo", modelopt("NVFP4", kv_cache_quant_algo="FP8"), "- - FP8 FP8 FP8"),
+    ("FP8 flat algo", modelopt("FP8", kv_cache_quant_algo="FP8"), "- - FP8 FP8 FP8"),
+    ("FP8 flat scheme", modelopt("FP8", kv_cache_scheme=FP8_SCHEME), "FP8 FP8 FP8 FP8 FP8"),
+    ("mixed nested", hf("MIXED_PRECISION", "FP8"), "? FP8 FP8 FP8 FP8"),
+    ("nested", hf("NVFP4", "FP8"), "FP8 FP8 FP8 FP8 FP8"),
+    ("nested, null", hf("NVFP4", None), "- - - - -"),
+    (
+        "compressed-tensors",
+        {"quant_method": "compressed-tensors", "kv_cache_scheme": CT_SCHEME},
+        "- - - FP8 FP8",
+    ),
+    (
+        "compressed-tensors, a scale a channel",
+        {"quant_method": "compressed-tensors", "kv_cache_scheme": CT_SCHEME | {"strategy": "x"}},
+        "- - - - -",
+    ),
+    ("MXFP8", modelopt("MXFP8", kv_cache_quant_algo="FP8"), "- - - FP8 FP8"),
+    ("a form of nobody's", {"quant_method": "quark", "kv_cache_quant_algo": "FP8"}, "? ? ? ? ?"),
+    ("FP8 weights alone", {"quant_method": "fp8"}, "- - - - -"),
+]
+
+
+@pytest.mark.parametrize("block, said", [one[1:] for one in FORMS], ids=[one[0] for one in FORMS])
+def test_what_each_version_makes_of_each_form(
+    tmp_path: Path, block: Mapping[str, Any], said: str
+) -> None:
+    nested = "quantization" in block
+    found = made(tmp_path, block=None if nested else block)
+    if nested:
+        (tmp_path / "hf_quant_config.json").write_text(json.dumps(block))
+        found = described(tmp_path)
+    for version, word in zip(rules.READ, said.split(), strict=True):
+        algo, evidence = declared(found, version)
+        assert algo == {"-": "", "?": None}.get(word, word), version
+        assert evidence
+        # The class shows its quantisation in all five.
+        dtype = {"FP8": "fp8_e4m3", "?": "unknown"}.get(word, "bfloat16")
+        assert asked(found, version).cell("auto").dtype == dtype
+
+
+SITUATIONS: list[tuple[str, str, tuple[Any, ...], dict[str, Any], str, tuple[str, ...]]] = [
+    # class, version, tensors, flags, value -> dtype, scales, verdict, the engine's warning
+    ("story", QWEN35, PLAIN, {}, "0.5.23 auto", ("fp8_e4m3", "no", "lossy-uncalibrated", "-")),
+    ("and its cure", QWEN35, PLAIN, {}, "0.5.23 bf16", ("bfloat16", "no", "safe", "-")),
+    ("before", QWEN35, PLAIN, {}, "0.5.9 auto", ("bfloat16", "no", "safe", "-")),
+    (
+        "from 0.5.12",
+        QWEN35,
+        PLAIN,
+        {},
+        "0.5.12 auto",
+        ("fp8_e4m3", "no", "lossy-uncalibrated", "-"),
+    ),
+    ("warned", QWEN35, PLAIN, {}, "0.5.23 fp8_e4m3", ("fp8_e4m3", "no", "lossy-uncalibrated", "!")),
+    # The warning's false positive: calibrated scales are loaded, and it is printed.
+    (
+        "false positive",
+        QWEN35,
+        CALIBRATED,
+        {},
+        "0.5.23 fp8_e4m3",
+        ("fp8_e4m3", "yes", "lossy-calibrated", "!"),
+    ),
+    ("scales", QWEN35, CALIBRATED, {}, "0.5.23 auto", ("fp8_e4m3", "yes", "lossy-calibrated", "-")),
+    ("too late", QWEN35, CALIBRATED, {}, "0.5.23 bf16", ("bfloat16", "yes", "wrong", "-")),
+    (
+        "dropped",
+        QWEN35,
+        CALIBRATED,
+        {},
+        "0.5.16 auto",
+        ("fp8_e4m3", "ignored", "lossy-uncalibrated", "-"),
+    ),
+    ("dropped bf16", QWEN35, CALIBRATED, {}, "0.5.16 bf16", ("bfloat16", "ignored", "safe", "-")),
+    (
+        "Qwen3",
+        QWEN3,
+        CALIBRATED,
+        {},
+        "0.5.23 auto",
+        ("fp8_e4m3", "ignored", "lossy-uncalibrated", "-"),
+    ),
+    ("ones", LLAMA, ONES, {}, "0.5.23 auto", ("fp8_e4m3", "yes", "lossy-uncalibrated", "-")),
+    ("ones bf16", LLAMA, ONES, {}, "0.5.23 bf16", ("bfloat16", "yes", "safe", "-")),
+    ("partial", LLAMA, PARTIAL, {}, "0.5.23 auto", ("fp8_e4m3", "yes", "lossy-uncalibrated", "-")),
+    ("partial bf16", LLAMA, PARTIAL, {}, "0.5.23 bf16", ("bfloat16", "yes", "wrong", "-")),
+    (
+        "e5m2",
+        LLAMA,
+        CALIBRATED,
+        {},
+        "0.5.23 fp8_e5m2",
+        ("fp8_e5m2", "yes", "lossy-uncalibrated", "-"),
+    ),
+    ("nvfp4", LLAMA, PLAIN, {}, "0.5.23 nvfp4", ("nvfp4", "no", "lossy-uncalibrated", "-")),
+    ("no nvfp4 yet", LLAMA, PLAIN, {}, "0.5.12 nvfp4", ("refused", "unknown", "refused", "-")),
+    (
+        "prefix hit",
+        LLAMA,
+        CALIBRATED,
+        {"attention_backend": "flashinfer"},
+        "0.5.12 auto",
+        ("fp8_e4m3", "yes", "wrong", "-"),
+    ),
+    (
+        "triton ignores",
+        LLAMA,
+        CALIBRATED,
+        {"attention_backend": "triton"},
+        "0.5.9 auto",
+        ("fp8_e4m3", "ignored", "lossy-uncalibrated", "-"),
+    ),
+    (
+        "triton ignores, bf16",
+        LLAMA,
+        CALIBRATED,
+        {"attention_backend": "triton"},
+        "0.5.9 bf16",
+        ("bfloat16", "yes", "safe", "-"),
+    ),
+    ("either", LLAMA, CALIBRATED, {}, "0.5.9 bf16", ("bfloat16", "yes", "unknown", "-")),
+    (
+        "a backend that was not read",
+        LLAMA,
+        CALIBRATED,
+        {"attention_backend": "fa4"},
+        "0.5.23 auto",
+        ("fp8_e4m3", "yes", "unknown", "-"),
+    ),
+    (
+        "one of two is enough",
+        LLAMA,
+        CALIBRATED,
+        {"prefill_attention_backend": "fa4", "decode_attention_backend": "triton"},
+        "0.5.23 bf16",
+        ("bfloat16", "yes", "wrong", "-"),
+    ),
+    (
+        "scales from a file",
+        LLAMA,
+        PLAIN,
+        {"quantization_param_path": "/s.json"},
+        "0.5.23 fp8_e4m3",
+        ("fp8_e4m3", "no", "unknown", "-"),
+    ),
+    ("no class of ours", "Mystery", PLAIN, {}, "0.5.23 auto", ("unknown", "no", "unknown", "-")),
+    ("but bf16", "Mystery", PLAIN, {}, "0.5.23 bf16", ("bfloat16", "no", "safe", "-")),
+    (
+        "nor its scales",
+        "Mystery",
+        CALIBRATED,
+        {},
+        "0.5.23 bf16",
+        ("bfloat16", "unknown", "unknown", "-"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "name, parts, flags, at, expected", [one[1:] for one in SITUATIONS], ids=lambda _: ""
+)
+def test_the_situations(
+    tmp_path: Path,
+    name: str,
+    parts: tuple[Any, ...],
+    flags: dict[str, Any],
+    at: str,
+    expected: tuple[str, ...],
+) -> None:
+    version, value = at.split()
+    found = asked(made(tmp_path, parts, name), version, **flags)
+    *cell, warned = row(found, value)
+    assert (*cell, "!" if warned else "-") == expected
+    assert found.cell(value).evidence
+
+
+def test_what_is_not_known_says_that_the_code_was_not_asked(tmp_path: Path) -> None:
+    found = asked(made(tmp_path, CALIBRATED, "Mystery"))
+    for value in ("auto", "bf16", "fp8_e4m3"):
+        lines = map(str, found.cell(value).evidence)
+        assert any(line.startswith("engine code not asked") for line in lines), value
+
+
+def test_a_probe_answers_what_the_tables_do_not(tmp_path: Path) -> None:
+    plain = made(tmp_path / "plain", PLAIN, "Mystery")
+    scaled = made(tmp_path / "scaled", CALIBRATED, "Mystery")
+    said = Probe("probe.json", algo="FP8", shows=True, loads=True)
+    assert audit(plain, Ask("0.5.23", {}, 120, probe=said)).cell("auto").dtype == "fp8_e4m3"
+    assert audit(scaled, Ask("0.5.23", {}, 120, probe=said)).cell("bf16").verdict == "wrong"
+    deaf = Probe("probe.json", algo="FP8", shows=False, loads=False)
+    assert audit(scaled, Ask("0.5.23", {}, 120, probe=deaf)).cell("auto").verdict == "safe"
+
+
+def test_a_version_outside_the_table_is_said_to_be_so(tmp_path: Path) -> None:
+    plain = made(tmp_path)
+    for version in ("0.6.0", "0.4.1", "0.5.9rc1", "nightly"):
+        found = asked(plain, version, kv_cache_dtype="bf16")
+        assert {cell.verdict for cell in found.cells} == {"unknown"}
+        assert (found.within, "outside the table" in found.notes[0]) == (False, True)
+    probe = Probe("probe.json", algo="FP8", shows=True, loads=False)
+    newer = audit(plain, Ask("0.6.0", {"kv_cache_dtype": "bf16"}, 120, probe=probe))
+    assert (newer.cell("bf16").verdict, newer.within) == ("safe", True)
+    assert newer.cell("auto").verdict == "lossy-uncalibrated"
+    half = audit(plain, Ask("0.6.0", {}, 120, probe=Probe("probe.json", algo="FP8")))
+    assert half.cell("auto").verdict == "unknown"
+
+
+def test_a_version_between_two_is_what_both_say(tmp_path: Path) -> None:
+    found = made(tmp_path / "a", name=QWEN35)
+    between = asked(found, "0.5.14")
+    assert between.cell("auto").verdict == "lossy-uncalibrated"
+    assert "0.5.12 and 0.5.16 are held together" in between.notes[0]
+    early = asked(found, "0.5.10")
+    assert (early.cell("auto").verdict, early.cell("bf16").verdict) == ("unknown", "safe")
+    assert asked(found, "0.5.23+cu130").notes == ()
+
+
+@pytest.mark.parametrize(
+    "sm, auto, e5m2", [(120, "fp8_e4m3", "refused"), (90, "bfloat16", "refused")]
+)
+def test_dsa_follows_the_card(tmp_path: Path, sm: int, auto: str, e5m2: str) -> None:
+    found = made(tmp_path, name="DeepseekV32ForCausalLM", block=None, index_topk=2048)
+    table = asked(found, "0.5.16", sm)
+    assert (table.cell("auto").dtype, table.cell("fp8_e5m2").dtype) == (auto, e5m2)
+    # What the override wrote is an argument to the engine, so it warns.
+    assert table.cell("auto").warned == (auto == "fp8_e4m3")
+    assert asked(found, "0.5.16", None).cell("auto").dtype == "unknown"
+
+
+def test_deepseek_v4_takes_the_longer_spelling_alone(tmp_path: Path) -> None:
+    found = asked(made(tmp_path, name="DeepseekV4ForCausalLM", block=None))
+    assert (found.cell("auto").dtype, found.cell("bf16").dtype) == ("fp8_e4m3", "refused")
+    assert (found.cell("bfloat16").verdict, found.change) == ("safe", "bfloat16")
+
+
+def test_a_backend_that_rewrites_the_argument(tmp_path: Path) -> None:
+    found = asked(made(tmp_path, block=None), attention_backend="tokenspeed_mla")
+    assert row(found, "bf16") == ("fp8_e4m3", "no", "lossy-uncalibrated", True)
+
+
+def test_trtllm_mha_on_sm120(tmp_path: Path) -> None:
+    found = made(tmp_path)
+    table = asked(found, attention_backend="trtllm_mha")
+    # The engine's own check sees the argument and not what `auto` becomes.
+    assert (table.cell("fp8_e4m3").dtype, table.cell("auto").dtype) == ("refused", "fp8_e4m3")
+    assert asked(found, "0.5.16", attention_backend="trtllm_mha").cell("bf16").dtype == "refused"
+    assert asked(found, sm=100, attention_backend="trtllm_mha").cell("fp8_e4m3").dtype == "fp8_e4m3"
+
+
+def test_what_the_release_does_not_take_is_refused(tmp_path: Path) -> None:
+    ask = Ask("0.5.23", {}, 120, choices=("auto", "bf16"))
+    found = audit(made(tmp_path), ask)
+    assert found.cell("fp8_e4m3").verdict == "refused"
+    assert "capabilities.json" in str(found.cell("fp8_e4m3").evidence[0])
+
+
+def test_a_draft_head_without_scales_beside_a_target_with(tmp_path: Path) -> None:
+    head = layer(0, "mtp.layers")
+    found = made(
+        tmp_path, (CALIBRATED[0], CALIBRATED[1] | head), QWEN35, num_nextn_predict_layers=1
+    )
+    assert (found.target.state, found.draft_scales.state) == ("calibrated", "absent")
+    (threat,) = [
+        t for t in asked(found, speculative_algorithm="NEXTN").threats if "draft" in t.kind
+    ]
+    assert "absent" in threat.what and threat.where == "args.speculative_draft_kv_cache_dtype"
+
+
+@pytest.mark.parametrize(
+    "policy, dtype, within",
+    [
+        ("require_bf16", "auto", False),
+        ("require_bf16", "bf16", False),
+        ("allow_calibrated", "auto", True),
+        ("allow_any", "fp8_e5m2", True),
+        ("allow_any", "bf16", False),
+    ],
+)
+def test_policies(tmp_path: Path, policy: Any, dtype: str, within: bool) -> None:
+    found = made(tmp_path, CALIBRATED, QWEN35)
+    result = audit(found, Ask("0.5.23", {"kv_cache_dtype": dtype}, 120), policy)
+    assert result.within == within
+    if policy == "allow_any" and not within:
+        assert result.change == "fp8_e4m3"
+
+
+def test_a_checkpoint_that_the_engine_stops_at_is_not_judged(tmp_path: Path) -> None:
+    alone = {"model.layers.1.self_attn.v_proj.v_scale": f32(0.5)}
+    found = asked(made(tmp_path, (layer(0), layer(1) | alone)))
+    assert {cell.verdict for cell in found.cells} == {"unknown"}
+    assert "at which the engine stops" in str(found.cell("bf16").evidence[0])
+
+
+STATES = {"plain": PLAIN, "calibrated": CALIBRATED, "ones": ONES, "partial": PARTIAL}
+BLOCKS: list[Mapping[str, Any] | None] = [
+    None,
+    *(b for _, b, _ in FORMS if "quantization" not in b),
+]
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> list[Checkpoint]:
+    names = (QWEN35, QWEN3, LLAMA, "DeepseekV32ForCausalLM", "DeepseekV4ForCausalLM", "Mystery")
+    folder = tmp_path_factory.mktemp("held")
+    return [
+        made(folder / f"{at}-{name}-{state}", parts, name, block, index_topk=8)
+        for at, block in enumerate(BLOCKS)
+        for name in names
+        for state, parts in STATES.items()
+    ]
+
+
+@given(data=st.data())
+def test_no_narrow_cache_is_ever_safe(held: list[Checkpoint], data: st.DataObject) -> None:
+    found = data.draw(st.sampled_from(held))
+    backends = st.sampled_from(("", "flashinfer", "triton", "trtllm_mha", "tokenspeed_mla", "fa4"))
+    answers = st.sampled_from((None, True, False))
+    probe = data.draw(
+        st.none()
+        | st.builds(Probe, st.just("probe"), st.sampled_from((None, "", "FP8")), answers, answers)
+    )
+    ask = Ask(
+        version=data.draw(st.sampled_from((*rules.READ, "0.5.10", "0.5.18", "0.6.0", "0.5.8"))),
+        flags={
+            "attention_backend": data.draw(backends),
+            "kv_cache_dtype": data.draw(st.sampled_from((*COLUMNS, "mxfp8", "fp4_e2m1", "x"))),
+        },
+        sm=data.draw(st.sampled_from((None, 90, 100, 120))),
+        probe=probe,
+    )
+    result = audit(found, ask)
+    for cell in result.cells:
+        assert (cell.verdict != "safe") or (cell.dtype in WIDE and not cell.is_narrow)
+        assert (cell.verdict == "refused") == (cell.dtype == "refused")
+        assert cell.dtype != "unknown" or cell.verdict == "unknown"
+        assert cell.evidence
+        if cell.verdict == "lossy-calibrated":
+            assert (cell.scales, found.target.state) == ("yes", "calibrated")
+    if result.change:
+        assert result.cell(result.change).verdict == "safe"
+    assert audittext.text(result, found)
+    json.dumps(audittext.to_json(result, found))
