@@ -124,6 +124,15 @@ def kv(c, profile="", host="", model="", memory="", json=False, debug=False):
     )  # fmt: skip
 
 
+@verb(model="another folder, of this machine or of --host; alone it is judged by no profile")
+def audit(c, profile="", host="", stack="", model="", json=False, debug=False):
+    """Say before a launch what each KV cache dtype would be, and whether it is quietly wrong."""
+    front.run(
+        "audit", ROOT, profile=profile, host=host, stack=stack, model=model,
+        json=json, debug=debug,
+    )  # fmt: skip
+
+
 @verb(check="say whether the lock goes with its stack, and resolve nothing")
 def lock(c, stack="", check=False, dry_run=False, debug=False):
     """Resolve a stack to exact files with their hashes."""
@@ -171,6 +180,6 @@ def fetch(c, stack="", dry_run=False, debug=False):
 
 VERBS = (
     up, build, fetch, deploy, stop, status, logs, smoke, ask, facts, check, render, kv, lock,
-    verify, explain, ship, sbom, prune,
+    verify, explain, ship, sbom, prune, audit,
 )  # fmt: skip
 namespace = Collection(*VERBS)
