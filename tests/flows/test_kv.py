@@ -16,6 +16,7 @@ from firstlight.effects.console import Console
 from firstlight.flows import kv, recipes, target
 from firstlight.serve.manifest import Manifest, render_manifest
 from tests.flows.project import REPO, Project, make_project
+from tests.flows.test_checkpoint import serving
 from tests.remote.checkpoints import checkpoint, layer
 
 EXAMPLE = str(REPO / "benchmarks" / "qwen35")
@@ -178,3 +179,33 @@ def test_an_override_of_the_config_is_laid_over_it(tmp_path: Path) -> None:
     made = project(tmp_path, "json_model_override_args: {num_hidden_layers: 4}")
     _, data = told(made, memory="10")
     assert column(data, "bf16")["token_bytes"] == 2 * ROW
+
+
+def test_a_model_of_a_hub_is_read_by_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planning for a host that cannot be reached: this machine and the hub are enough."""
+    gone = {"name": "gone", "address": "127.0.0.1", "port": 1}
+    made = project(tmp_path)
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    source = f"{{kind: hf, repo: someone/tiny, revision: {commit}}}"
+    made.change(
+        "recipes/profiles/small.yaml", (f"{{kind: path, path: {tmp_path / 'model'}}}", source)
+    )
+    hosts = [gone, {"name": "local", "root": str(tmp_path / "firstlight")}]
+    made.write(
+        "inventory/hosts.yaml",
+        json.dumps({"schema": 1, "defaults": {"host": "gone"}, "hosts": hosts}),
+    )
+    with serving(tmp_path / "model") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        _, data = told(made, memory="10")
+    assert data["model"] == f"{hub.url}/someone/tiny"
+    assert column(data, "bf16")["token_bytes"] == ROW
+    assert {wanted for path, wanted, _ in hub.asked if path.endswith(".safetensors")} != {""}
+
+
+def test_the_verb_prints_data_for_programs(tmp_path: Path) -> None:
+    words = ("kv", "--profile", "qwen35-nvfp4", "--model", EXAMPLE, "--memory", "17.4", "--json")
+    done = project(tmp_path).invoke(*words, check=True)
+    assert column(json.loads(done.stdout), "bf16")["tokens"] == 641_164
