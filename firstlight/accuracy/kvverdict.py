@@ -20,8 +20,8 @@ from firstlight.accuracy.kvchoice import (
     declared,
     statement_of,
 )
-from firstlight.accuracy.reading import as_ranges
-from firstlight.accuracy.scales import Scales
+from firstlight.accuracy.reading import ScaleTensor, as_ranges
+from firstlight.accuracy.scales import Scales, stack_of
 
 Fate = Literal["no", "yes", "ignored", "unknown"]
 Verdict = Literal["safe", "lossy-calibrated", "lossy-uncalibrated", "wrong", "unknown", "refused"]
@@ -41,7 +41,7 @@ def judge(checkpoint: Checkpoint, ask: Ask, made: Effective, version: str) -> Ju
     if made.dtype == "refused":
         return Judged("refused", "unknown", ())
     fate, lines = fate_of(checkpoint, ask, version)
-    lines = (held(checkpoint.target), *lines)
+    lines = (held(checkpoint), *lines)
     if made.dtype == "unknown":
         return Judged("unknown", fate, lines)
     if made.dtype in WIDE:
@@ -52,39 +52,56 @@ def judge(checkpoint: Checkpoint, ask: Ask, made: Effective, version: str) -> Ju
     return Judged(verdict, "ignored" if ignores else fate, (*lines, *why))
 
 
-def held(found: Scales) -> Evidence:
-    """The scales of a stack in one line."""
-    where = f"scales of the {found.stack}"
-    if found.state == "unknown":
-        return Evidence(where, "no layer with keys and values was recognised")
-    if found.state == "absent":
-        return Evidence(where, f"none of {len(found.layers)} layers has a k or v scale")
+def held(checkpoint: Checkpoint) -> Evidence:
+    """The scales of the target in one line, at the first tensor that is one."""
+    found = checkpoint.target
+    tensors = _tensors(checkpoint)
+    if not tensors:
+        return Evidence("*.safetensors", f"none of {len(found.layers)} layers has a k or v scale")
+    more = f" and {len(tensors) - 1} more" if len(tensors) > 1 else ""
+    where = f"{tensors[0].file}: {tensors[0].name}{more}"
+    if found.state == "ones":
+        said = f"exactly 1.0 in all {len(found.layers)} layers: written, not calibrated"
+        return Evidence(where, said)
     least, most = found.span or (0.0, 0.0)
-    says = f"{found.state}, {least:g} to {most:g}, as {', '.join(found.forms)} names them"
+    says = f"scales of {len(found.layers - found.missing)} layers, {least:g} to {most:g}"
     if found.state == "partial":
         says += f"; layers {as_ranges(found.missing)} have none, which is worse than none at all"
-    if found.state == "ones":
-        says = f"all are exactly 1.0 in {len(found.layers)} layers: written, not calibrated"
     return Evidence(where, says)
+
+
+def _tensors(checkpoint: Checkpoint) -> list[ScaleTensor]:
+    """Scales of the target whose names the engine maps."""
+    return [
+        one
+        for one in checkpoint.reading.scales
+        if one.form != "unknown"
+        and one.layer is not None
+        and stack_of(one.name, one.layer, checkpoint.depth) == "target"
+    ]
 
 
 def fate_of(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[Fate, tuple[Evidence, ...]]:
     """Whether the engine loads the checkpoint's scales."""
-    found = checkpoint.target
-    if found.state == "absent":
+    tensors = _tensors(checkpoint)
+    if not tensors:
         return "no", (Evidence("rule §2.5", "without scales the engine takes 1.0, silently"),)
+    if unread := [one for one in tensors if one.most is None]:
+        where = f"{unread[0].file}: {unread[0].name}"
+        return "unknown", (Evidence(where, "its value is no finite number, or was not read"),)
     if ask.probe and ask.probe.loads is not None:
         said = "loads scales" if ask.probe.loads else "passes scales over"
         line = Evidence(ask.probe.source, f"the class {said}")
         return ("yes" if ask.probe.loads else "ignored"), (line,)
-    loaded, line = _loaded(checkpoint, version)
-    if loaded is None or found.state == "unknown":
-        return "unknown", (line,)
-    return ("yes" if loaded else "ignored"), (line,)
+    loaded, line = _loaded(checkpoint, ask, version)
+    return ("unknown" if loaded is None else "yes" if loaded else "ignored"), (line,)
 
 
-def _loaded(checkpoint: Checkpoint, version: str) -> tuple[bool | None, Evidence]:
+def _loaded(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[bool | None, Evidence]:
     statement = statement_of(checkpoint, version)
+    if statement is None and ask.flag("quantization"):
+        said = f"whether --quantization {ask.flag('quantization')} makes room for scales"
+        return None, Evidence(NOT_ASKED, said)
     if statement is None:
         return False, Evidence("rule §2.5", "a model without quantisation has no place for scales")
     algo, _ = declared(checkpoint, version)
@@ -110,9 +127,12 @@ def _backends(ask: Ask, version: str) -> tuple[list[rules.Backend | None], str]:
     both = ("prefill_attention_backend", "decode_attention_backend")
     common = ask.flag("attention_backend")
     named = {ask.flag(flag) or common for flag in both} - {"", "auto"}
-    names = sorted(named) or rules.USUAL_BACKENDS
-    told = "" if named else f"no backend is named: {' or '.join(names)}"
-    return [_backend(name, version) for name in names], told or ", ".join(names)
+    if named:
+        return [_backend(name, version) for name in sorted(named)], ", ".join(sorted(named))
+    if ask.sm in (None, 120, 121):
+        told = f"no backend is named, on SM120 it is {' or '.join(rules.USUAL_BACKENDS)}, which"
+        return [_backend(name, version) for name in rules.USUAL_BACKENDS], told
+    return [None], "no backend is named, and that of this GPU"
 
 
 def _backend(name: str, version: str) -> rules.Backend | None:

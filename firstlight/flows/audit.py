@@ -163,6 +163,8 @@ def _line(document: Document[Profile], made: Audit) -> Fault:
     said = f"kv_cache_dtype {made.own} is {cell.verdict} ({cell.dtype}, scales {cell.scales})"
     if made.change:
         fix = f"write args.kv_cache_dtype: {made.change}"
+    elif cell.verdict == "unknown":
+        fix = f"what is missing: {cell.evidence[-1]}"
     else:
         fix = "no value is known to be within it here; measure before you allow one"
     return document.fault(place, f"{said}, and policy.kv is {made.policy}; {fix}")

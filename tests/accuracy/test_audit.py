@@ -360,6 +360,54 @@ def test_a_checkpoint_that_the_engine_stops_at_is_not_judged(tmp_path: Path) -> 
     assert "at which the engine stops" in str(found.cell("bf16").evidence[0])
 
 
+def test_a_scale_that_is_no_number_leaves_all_open(tmp_path: Path) -> None:
+    broken = layer(0) | kv_scales(0, float("nan"), 0.5)
+    found = asked(made(tmp_path, (broken, CALIBRATED[1])), kv_cache_dtype="bf16")
+    assert found.cell("bf16").verdict == found.cell("auto").verdict == "unknown"
+    tensor = "model-00001-of-00002.safetensors: model.layers.0.self_attn.k_proj.k_scale"
+    assert any(one.where == tensor for one in found.cell("bf16").evidence)
+
+
+def test_the_backend_of_another_card_is_not_guessed(tmp_path: Path) -> None:
+    found = made(tmp_path, CALIBRATED)
+    assert asked(found, sm=120).cell("auto").verdict == "lossy-calibrated"
+    assert asked(found, sm=90).cell("auto").verdict == "unknown"
+    named = asked(found, sm=90, attention_backend="flashinfer")
+    assert named.cell("auto").verdict == "lossy-calibrated"
+
+
+def test_quantising_on_the_way_in_may_make_room_for_scales(tmp_path: Path) -> None:
+    found = made(tmp_path, CALIBRATED, block=None)
+    assert asked(found).cell("bf16").verdict == "safe"
+    assert asked(found, quantization="fp8").cell("bf16").verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    "more, flags, dtype",
+    [
+        ({}, {}, "bfloat16"),
+        ({"torch_dtype": "float16"}, {}, "float16"),
+        ({"torch_dtype": "float32"}, {}, "float16"),
+        ({"torch_dtype": None, "model_type": "gemma3"}, {}, "bfloat16"),
+        ({"torch_dtype": "float16"}, {"dtype": "bfloat16"}, "bfloat16"),
+        ({}, {"dtype": "auto"}, "bfloat16"),
+    ],
+)
+def test_auto_without_a_declaration_is_the_models_dtype(
+    tmp_path: Path, more: dict[str, Any], flags: dict[str, Any], dtype: str
+) -> None:
+    cell = asked(made(tmp_path, block=None, **more), **flags).cell("auto")
+    assert (cell.dtype, cell.verdict) == (dtype, "safe")
+
+
+def test_the_evidence_names_file_tensor_and_rule(tmp_path: Path) -> None:
+    wheres = [one.where for one in asked(made(tmp_path, CALIBRATED, QWEN35)).cell("auto").evidence]
+    assert "config.json: quantization_config.kv_cache_scheme" in wheres
+    first = "model-00001-of-00002.safetensors: model.layers.0.self_attn.k_proj.k_scale and 3 more"
+    assert first in wheres
+    assert any(where.startswith("rule §2.2") for where in wheres)
+
+
 STATES = {"plain": PLAIN, "calibrated": CALIBRATED, "ones": ONES, "partial": PARTIAL}
 BLOCKS: list[Mapping[str, Any] | None] = [
     None,

@@ -115,6 +115,15 @@ def test_a_policy_with_its_reason_is_told(project: Project, tmp_path: Path) -> N
     assert "no value is known to be within it here" in wrong.stdout
 
 
+def test_what_cannot_be_read_is_not_allowed(project: Project, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", *PLAIN, config=CONFIG)
+    next(folder.glob("*-00002-*")).write_bytes(b"short")
+    profile(project, folder, args={"kv_cache_dtype": "bf16"})
+    done = project.invoke("audit", "--profile", "coder")
+    assert done.returncode == ProofError.exit_code
+    assert "bf16 is unknown" in done.stdout and "what is missing: model-00002-of-" in done.stdout
+
+
 def test_another_stack_is_another_engine(project: Project, tmp_path: Path) -> None:
     profile(project, checkpoint(tmp_path / "m", *PLAIN, config=CONFIG))
     older = project.invoke(
