@@ -10,6 +10,7 @@ a probe of the engine's own code answers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -113,16 +114,15 @@ def _better(cells: tuple[Cell, ...], own: str, policy: Policy) -> str:
     return order[0].asked if order and order[0].verdict != "unknown" else ""
 
 
-def _notes(ask: Ask) -> list[str]:
+def _notes(ask: Ask) -> Iterator[str]:
     near = rules.neighbours(ask.version)
     if not near:
         told = f"version {ask.version} of the engine is outside the table"
-        return [
-            f"{told} ({rules.READ[0]} to {rules.READ[-1]}); only a probe of its code can decide"
-        ]
+        yield f"{told} ({rules.READ[0]} to {rules.READ[-1]}); only a probe of its code can decide"
     if len(near) == 2:
-        return [f"version {ask.version} was not read; {near[0]} and {near[1]} are held together"]
-    return []
+        yield f"version {ask.version} was not read; {near[0]} and {near[1]} are held together"
+    if ask.choices is None:
+        yield "no release was asked which values it takes: the stack is not built there"
 
 
 def _cell(checkpoint: Checkpoint, ask: Ask, asked: str) -> Cell:

@@ -68,7 +68,7 @@ def run(
         reading = _reading(shell, inventory, wanted, model, seen, console)
         ask = Ask(
             version=engine.version,
-            flags=_flags(wanted, engine.capabilities) if wanted else {},
+            flags=flags_of(wanted, engine.capabilities) if wanted else {},
             sm=_sm(shell, wanted, seen),
             choices=engine.choices,
         )
@@ -123,7 +123,7 @@ def _reading(
     return found
 
 
-def _flags(profile: Profile, capabilities: Capabilities | None) -> dict[str, JsonValue]:
+def flags_of(profile: Profile, capabilities: Capabilities | None) -> dict[str, JsonValue]:
     """Every flag by its first name, args before extra_args, of which the engine takes the last."""
     found: dict[str, JsonValue] = {}
     for option, *words in engine_lines(profile, capabilities):

@@ -10,6 +10,10 @@ import pytest
 import yaml
 
 from firstlight.core.errors import ProofError
+from firstlight.effects import catalog
+from firstlight.flows.audit import Engine, flags_of
+from firstlight.serve.capabilities import Capabilities, Flag
+from firstlight.serve.profile import Profile
 from tests.effects.sshd import fill_home, needs_sshd, running
 from tests.flows.project import Project, make_project
 from tests.remote.checkpoints import checkpoint, kv_scales, layer
@@ -165,6 +169,25 @@ def test_a_host_is_asked(tmp_path: Path) -> None:
         done = project.invoke("audit", "--profile", "coder", "--host", "near")
     assert done.returncode == ProofError.exit_code, done.stderr
     assert "write args.kv_cache_dtype: bf16" in done.stdout
+
+
+def test_flags_are_those_of_the_release_where_it_is_known(project: Project) -> None:
+    flags = {
+        "--kv-cache-dtype": Flag(choices=("auto", "bf16")),
+        "--tp-size": Flag(aliases=("--tensor-parallel-size",)),
+        "--trust-remote-code": Flag(kind="store_true"),
+    }
+    engine = Engine("0.5.23", Capabilities(version="0.5.23", flags=flags))
+    assert (engine.choices, Engine("0.5.23", None).choices) == (("auto", "bf16"), None)
+    args = {"tensor_parallel_size": 8, "trust_remote_code": True, "kv_cache_dtype": "auto"}
+    profile(project, Path("/m"), args=args, extra_args=["--kv-cache-dtype", "bf16"])
+    said = catalog.find(project.root, "recipes/profiles", "coder", Profile).value
+    assert flags_of(said, engine.capabilities) == {
+        "tp_size": "8",
+        "trust_remote_code": True,
+        "kv_cache_dtype": "bf16",
+    }
+    assert flags_of(said, None)["tensor_parallel_size"] == "8"
 
 
 MISTAKES = [
