@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, TextIO
 
 from firstlight.core.errors import FirstlightError
 from firstlight.core.words import span
+from firstlight.effects.interrupts import undisturbed
 
 # Where output is no terminal, a moving line is shown at most this often, in seconds; and one that
 # does not change again after so long, for whoever waits must see that something waits with them.
@@ -36,22 +33,6 @@ class _Live(Protocol):
 def nowhere() -> TextIO:
     """A stream that takes everything and keeps nothing."""
     return Path(os.devnull).open("w", encoding="utf-8")
-
-
-@contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C waits for the end of this: a moving line that is half taken away cannot be again."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came and callable(before):
-        before(signal.SIGINT, None)
 
 
 def _is_left(stream: TextIO) -> bool:
@@ -143,7 +124,7 @@ class Console:
     def settle(self) -> None:
         """Take the moving line away."""
         if self._live is not None:
-            with _undisturbed():
+            with undisturbed():
                 self._live.stop()
                 self._live = None
 
@@ -181,7 +162,7 @@ class Console:
 
         rich = Rich(file=self._stream)
         text = "\n  ".join(escape(line[: max(rich.width - 6, 20)]) for line in lines)
-        with _undisturbed():
+        with undisturbed():
             if self._live is None:
                 self._live = rich.status(text)
                 self._live.start()

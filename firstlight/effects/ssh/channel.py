@@ -12,6 +12,7 @@ from paramiko.ssh_exception import ChannelException, SSHException
 from firstlight.core.command import Command
 from firstlight.core.errors import HostError
 from firstlight.effects.frame import Answer
+from firstlight.effects.interrupts import undisturbed
 from firstlight.effects.ssh.troubles import lost
 
 _CHUNK = 1 << 17
@@ -33,7 +34,8 @@ def exchange(
     broke, HostError when the host opens no channel or its shell was killed.
     """
     try:
-        channel = transport.open_session(timeout=20)
+        with undisturbed():
+            channel = transport.open_session(timeout=20)
     except ChannelException as error:
         what = f"it opens no further session ({error.text})"
         raise HostError(what, where=where, remedy="see MaxSessions in its sshd_config") from None
@@ -42,7 +44,8 @@ def exchange(
     try:
         channel.settimeout(_STALLED_S)
         # Constant words, the same in bash, zsh, fish and tcsh: no login shell parses our text.
-        channel.exec_command("exec " + Command(argv).line())
+        with undisturbed():
+            channel.exec_command("exec " + Command(argv).line())
         _send(channel, sent)
         _listen(channel, answer, time.monotonic() + timeout_s)
         if not answer.ended:
@@ -50,7 +53,8 @@ def exchange(
     except (SSHException, EOFError) as error:
         raise lost(where, error) from None
     finally:
-        channel.close()
+        with undisturbed():
+            channel.close()
 
 
 def _send(channel: paramiko.Channel, sent: Iterable[bytes]) -> None:
@@ -58,8 +62,10 @@ def _send(channel: paramiko.Channel, sent: Iterable[bytes]) -> None:
         for piece in sent:
             view = memoryview(piece)
             for start in range(0, len(view), _PACKET):
-                channel.sendall(bytes(view[start : start + _PACKET]))
-        channel.shutdown_write()
+                with undisturbed():
+                    channel.sendall(bytes(view[start : start + _PACKET]))
+        with undisturbed():
+            channel.shutdown_write()
     except TimeoutError:
         raise SSHException(f"the host took no data for {_STALLED_S:.0f} s") from None
     except OSError:
@@ -71,8 +77,10 @@ def _listen(channel: paramiko.Channel, answer: Answer, deadline: float) -> None:
     with selectors.DefaultSelector() as ready:
         ready.register(channel.fileno(), selectors.EVENT_READ)
         while not answer.ended:
-            over = channel.closed or (channel.eof_received and channel.exit_status_ready())
-            if _drain(channel, answer):
+            with undisturbed():
+                over = channel.closed or (channel.eof_received and channel.exit_status_ready())
+                moved = _drain(channel, answer)
+            if moved:
                 continue
             if over:
                 return
@@ -80,7 +88,7 @@ def _listen(channel: paramiko.Channel, answer: Answer, deadline: float) -> None:
                 raise TimeoutError
             # After EOF the descriptor stays ready, so that only the status is worth waiting for.
             if channel.eof_received:
-                channel.status_event.wait(0.05)
+                time.sleep(0.05)
             else:
                 ready.select(min(1.0, max(0.0, deadline - time.monotonic())))
 
@@ -98,7 +106,8 @@ def _drain(channel: paramiko.Channel, answer: Answer) -> bool:
 
 def _status(channel: paramiko.Channel, where: str) -> int:
     """The exit status; -1 is none: the link broke, or a signal killed the shell."""
-    status = channel.recv_exit_status()
+    with undisturbed():
+        status = channel.recv_exit_status()
     if status >= 0:
         return status
     transport = channel.get_transport()

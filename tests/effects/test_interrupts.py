@@ -1,4 +1,4 @@
-"""The moving line: Ctrl-C at any moment leaves the terminal as it was, and is not lost."""
+"""Ctrl-C waits for what must not be broken off, and is not lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from firstlight.effects.console import _undisturbed
+from firstlight.effects.interrupts import undisturbed
 
 
 def press_ctrl_c() -> None:
@@ -19,15 +19,25 @@ def press_ctrl_c() -> None:
 
 def test_ctrl_c_waits_for_the_end_of_what_must_not_be_disturbed() -> None:
     done: list[str] = []
-    with pytest.raises(KeyboardInterrupt), _undisturbed():
+    with pytest.raises(KeyboardInterrupt), undisturbed():
         press_ctrl_c()
         done.append("whole")
     assert done == ["whole"]
 
 
+def test_a_second_one_does_not_wait() -> None:
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        press_ctrl_c()
+        done.append("one")
+        press_ctrl_c()
+        done.append("two")
+    assert done == ["one"]
+
+
 def test_the_way_in_which_ctrl_c_was_handled_before_comes_back() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="ours"), _undisturbed():
+    with pytest.raises(ValueError, match="ours"), undisturbed():
         raise ValueError("ours")
     assert signal.getsignal(signal.SIGINT) is before
     with pytest.raises(KeyboardInterrupt):
