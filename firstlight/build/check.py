@@ -8,6 +8,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+from firstlight.build.choose import TOOLKIT, cycle
 from firstlight.build.component import Component
 from firstlight.build.componentcheck import bad_version
 from firstlight.build.recipe import PatchEntry, PatchRegistry, Prebuilt, Stack, pin
@@ -26,7 +27,9 @@ def check_stack(
     """
     stack = document.value
     found = [*_versions(stack), *_references(stack, names), *_requirements(stack)]
-    found += [*_environment(stack), *_picks(stack, components)]
+    found += [*_environment(stack), *_picks(stack, components), *_cuda(stack)]
+    if loop := cycle(stack, components):
+        found.append((("components", loop[0]), f"needs go in a circle: {' -> '.join(loop)}"))
     return tuple(document.fault(place, message) for place, message in found)
 
 
@@ -153,8 +156,29 @@ def _picks(stack: Stack, components: Mapping[str, Component]) -> Iterator[tuple[
             yield from _buildable(stack, component)
 
 
+def _cuda(stack: Stack) -> Iterator[tuple[Place, str]]:
+    """A stack for GPUs says for which CUDA, and its toolkit is of that release."""
+    toolkit = stack.components.get(TOOLKIT)
+    if not stack.cuda and (stack.arch_list or toolkit):
+        what = "arch_list" if stack.arch_list else "components"
+        yield (what,), "needs `cuda` beside it, the release of CUDA, like '13.0'"
+    elif toolkit and toolkit.version != stack.cuda:
+        message = f"the toolkit is of CUDA {toolkit.version}; the stack says {stack.cuda}"
+        yield ("components", TOOLKIT, "version"), message
+    for index, capability in enumerate(stack.arch_list):
+        if capability in stack.arch_list[:index]:
+            yield ("arch_list", index), f"{capability} is given twice"
+
+
 def _buildable(stack: Stack, component: Component) -> Iterator[tuple[Place, str]]:
     build, place = component.build, ("components", component.name)
+    if not any(tool.startswith("pyelftools==") for tool in stack.tools):
+        yield ("tools",), f"needs pyelftools==version, by which {component.name} is verified"
+    gencodes = build.arch.gencodes if build and build.arch else {}
+    for capability in stack.arch_list if gencodes else ():
+        if capability not in gencodes:
+            message = f"{component.name} has `gencodes`, and none for {capability}"
+            yield place, f"{message}{nearest(capability, gencodes)}"
     there = {*stack.components, *(package.name for package in stack.prebuilt)}
     for need in build.needs if build else ():
         if need not in there:

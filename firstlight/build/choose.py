@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from firstlight.build.component import Build, Component, Fetched, Source
 from firstlight.build.placeholders import fill
-from firstlight.build.recipe import Stack
+from firstlight.build.recipe import Pick, Stack
 
 TOOLKIT = "cuda-toolkit"
+FROM_SOURCE = ("sdist", "archive", "git")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Choice:
     @property
     def from_source(self) -> bool:
         """True for what is compiled, or at least packed, by us."""
-        return self.source.kind in ("sdist", "archive", "git")
+        return self.source.kind in FROM_SOURCE
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -51,6 +52,25 @@ def choose(stack: Stack, components: Mapping[str, Component]) -> dict[str, Choic
     graph = {name: [need for need in one.needs if need in found] for name, one in found.items()}
     order = tuple(graphlib.TopologicalSorter(graph).static_order())
     return {name: found[name] for name in order}
+
+
+def cycle(stack: Stack, components: Mapping[str, Component]) -> tuple[str, ...]:
+    """Components that need each other in a circle, the first again at the end; () for none."""
+    graph = {name: _needs(pick, components.get(name)) for name, pick in stack.components.items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        # It goes from what is needed to what needs it.
+        return tuple(reversed(error.args[1]))
+    return ()
+
+
+def _needs(pick: Pick, component: Component | None) -> tuple[str, ...]:
+    version = component.versions.get(pick.version) if component else None
+    if version is None or component is None or component.build is None:
+        return ()
+    wanted = [one.kind for one in version.sources if pick.source in (None, one.kind)]
+    return component.build.needs if wanted and wanted[0] in FROM_SOURCE else ()
 
 
 def waves(choices: Mapping[str, Choice]) -> tuple[tuple[str, ...], ...]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from firstlight.build.source import ArchiveSource, GitSource, SdistSource
+from firstlight.build.source import ArchiveSource, GitSource, SdistSource, SourceName
 from firstlight.core.schema import Model
 from firstlight.hosts.inventory import NAME
 
@@ -36,7 +36,7 @@ Source = Annotated[
 class Fetched(Model):
     """A source that the build would download by itself (CMake's FetchContent), pinned."""
 
-    name: str = Field(pattern=r"[A-Za-z0-9._-]+")
+    name: SourceName
     source: Annotated[ArchiveSource | GitSource, Field(discriminator="kind")]
 
 

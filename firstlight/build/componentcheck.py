@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from packaging.version import InvalidVersion, Version
 
-from firstlight.build.component import Build, Component
-from firstlight.build.placeholders import PLANNED, unknown, used, vocabulary
+from firstlight.build.component import CAPABILITY, ArchSpelling, Build, Component
+from firstlight.build.placeholders import PLANNED, unclosed, unknown, used, vocabulary
 from firstlight.build.recipe import pin
 from firstlight.core.command import assignments
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place, nearest
 
 _LOCAL = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
+_GENCODE, _TARGET = re.compile(r"[1-9][0-9]+[af]?"), re.compile(r"sm_[1-9][0-9]+[af]?")
 _SOURCES = ("sdist", "archive", "git")
 
 
@@ -23,7 +24,7 @@ def check_component(document: Document[Component]) -> tuple[Fault, ...]:
     component = document.value
     found = [*_versions(component), *_local_version(component)]
     if component.build is not None:
-        found += _build(component, component.build)
+        found += [*_build(component, component.build), *_targets(component.build)]
     return tuple(document.fault(place, message) for place, message in found)
 
 
@@ -46,7 +47,7 @@ def _versions(component: Component) -> Iterator[tuple[Place, str]]:
                 yield place, f"a source of kind {source.kind} needs `build`, which says how"
         names = [one.name for one in version.fetched]
         for index, one in enumerate(names):
-            if one in names[:index]:
+            if one in (*names[:index], component.name):
                 yield ("versions", name, "fetched", index, "name"), f"{one!r} is given twice"
         built = any(source.kind in _SOURCES for source in version.sources)
         for word in _handed_in(component) if built else ():
@@ -74,13 +75,19 @@ def _local_version(component: Component) -> Iterator[tuple[Place, str]]:
 
 
 def _build(component: Component, build: Build) -> Iterator[tuple[Place, str]]:
-    for index, requirement in enumerate(build.requires):
-        yield from _pin(("build", "requires", index), requirement)
+    yield from _pins(("build", "requires"), build.requires)
     fetched = sorted({one.name for v in component.versions.values() for one in v.fetched})
     for key, table in (("env", build.env), ("config", build.config), ("cmake", build.cmake)):
         for name, text in table.items():
             for word in unknown(text, fetched):
                 yield ("build", key, name), _no_word(word, vocabulary(fetched))
+            if unclosed(text):
+                yield ("build", key, name), "a ${ has no end; write ${word}"
+    for key, text in (("subdir", build.subdir), ("project", build.project)):
+        if "${" in text:
+            yield ("build", key), "placeholders are filled in `env`, `config` and `cmake` only"
+    if ".." in build.subdir.split("/") or build.subdir.startswith("/"):
+        yield ("build", "subdir"), f"{build.subdir!r} leads out of the source"
     for name in build.env:
         try:
             assignments({name: ""})
@@ -88,11 +95,41 @@ def _build(component: Component, build: Build) -> Iterator[tuple[Place, str]]:
             yield ("build", "env", name), str(error)
 
 
-def _pin(place: Place, requirement: str) -> Iterator[tuple[Place, str]]:
-    try:
-        pin(requirement)
-    except ValueError as error:
-        yield place, str(error)
+def _targets(build: Build) -> Iterator[tuple[Place, str]]:
+    """Capabilities and GPU targets as nobody writes them: else told when hours were compiled."""
+    arch = build.arch or ArchSpelling()
+    tables = {
+        ("build", "arch", "spelling"): arch.spelling,
+        ("build", "arch", "gencodes"): arch.gencodes,
+        ("build", "check", "targets"): build.check.targets,
+    }
+    for place, table in tables.items():
+        for capability in table:
+            if not re.fullmatch(CAPABILITY, capability):
+                message = f"{capability!r} is no capability of a card; write it like '12.0'"
+                yield (*place, capability), message
+    for capability, gencode in arch.gencodes.items():
+        if not _GENCODE.fullmatch(gencode):
+            message = f"{gencode!r} is no gencode; write what follows compute_, like '120a'"
+            yield ("build", "arch", "gencodes", capability), message
+    for capability, targets in build.check.targets.items():
+        for index, target in enumerate(targets):
+            if not _TARGET.fullmatch(target):
+                message = f"{target!r} is no target; write it like 'sm_120a'"
+                yield ("build", "check", "targets", capability, index), message
+
+
+def _pins(place: Place, requirements: Iterable[str]) -> Iterator[tuple[Place, str]]:
+    seen: set[str] = set()
+    for index, requirement in enumerate(requirements):
+        try:
+            name, _ = pin(requirement)
+        except ValueError as error:
+            yield (*place, index), str(error)
+            continue
+        if name in seen:
+            yield (*place, index), f"{name} is given twice"
+        seen.add(name)
 
 
 def _no_word(word: str, known: object) -> str:

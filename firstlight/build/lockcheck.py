@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 from firstlight.build.check import check_stack
 from firstlight.build.choose import Choice, choose
 from firstlight.build.component import Component, Source, ToolkitSource, WheelSource
-from firstlight.build.lock import LockFile, lock_inputs, prebuilt_wheels
+from firstlight.build.lock import LockFile, PythonLock, lock_inputs, prebuilt_wheels
 from firstlight.build.recipe import Stack, pin
 from firstlight.build.source import LockedSource, check_sdist, moved
 from firstlight.build.wheel import Wheel, fits, says
@@ -64,11 +64,22 @@ def _moved(
             yield ("python", number), f"{lock.file} has nothing for Python {python}"
             continue
         held = f"{lock.file} for Python {python} has"
+        yield from _build_pins(choices, locked, held)
         yield from _pins([*requirements, *plain], locked.wheels, held)
         yield from _pins(parts, locked.sources, held)
         for index, wheel in enumerate(prebuilt_wheels(stack, python)):
             if wheel not in locked.wheels:
                 yield ("prebuilt", index, "wheels", python), f"{wheel.file} is not what {held}"
+
+
+def _build_pins(
+    choices: Mapping[str, Choice], locked: PythonLock, held: str
+) -> Iterator[tuple[Place, str]]:
+    """What each component is built with, as its recipe pins it."""
+    for choice in choices.values():
+        if choice.from_source and choice.build:
+            pins = [(_version_of(choice), *pin(text)) for text in choice.build.requires]
+            yield from _pins(pins, locked.build.get(choice.name, ()), f"to build it {held}")
 
 
 def _version_of(choice: Choice) -> Place:
@@ -97,9 +108,12 @@ def _archives(
     """What is built from source must be locked as the recipe says it."""
     for choice in choices.values():
         place = _version_of(choice)
-        held = {one.name: one for one in lock.value.archives.get(choice.name, ())}
+        archives = lock.value.archives.get(choice.name, ())
+        held = {one.name: one for one in archives}
         if choice.from_source:
             fetched = [(one.name, one.source) for one in choice.fetched]
+            if choice.name in held and archives[0].name != choice.name:
+                yield place, f"{lock.file} has {archives[0].name} before {choice.name} itself"
             for name, source in ((choice.name, choice.source), *fetched):
                 for text in _archive(choice, name, source, held):
                     yield place, f"{lock.file} {text}"

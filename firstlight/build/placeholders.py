@@ -33,6 +33,11 @@ def used(text: str) -> tuple[str, ...]:
     return tuple(_USE.findall(text))
 
 
+def unclosed(text: str) -> bool:
+    """True when a `${` of a text never ends, and would reach the build as it stands."""
+    return "${" in _USE.sub("", text)
+
+
 def unknown(text: str, fetched: Iterable[str]) -> tuple[str, ...]:
     """The words of a text that the vocabulary does not have."""
     return tuple(word for word in used(text) if word not in vocabulary(fetched))

@@ -6,6 +6,7 @@ changed in them and why. How one component comes to be: component.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from firstlight.build.component import CAPABILITY
 from firstlight.build.wheel import FileName, Sha256
@@ -21,7 +22,22 @@ from firstlight.core.schema import Model
 from firstlight.hosts.inventory import NAME
 
 Python = Literal["3.11", "3.12", "3.13"]
-Capability = Annotated[str, Field(pattern=CAPABILITY)]
+
+
+def _capability(text: str) -> str:
+    if not re.fullmatch(CAPABILITY, text):
+        raise ValueError(f"{text!r} is no capability of a card; write it like '12.0'")
+    return text
+
+
+def _cuda(text: str) -> str:
+    if not re.fullmatch(r"([1-9][0-9]*\.[0-9]+)?", text):
+        raise ValueError(f"{text!r} is no release of CUDA; write it like '13.0'")
+    return text
+
+
+Capability = Annotated[str, AfterValidator(_capability)]
+Cuda = Annotated[str, AfterValidator(_cuda)]
 
 
 class PinnedFile(Model):
@@ -68,7 +84,7 @@ class Stack(Model):
     python: tuple[Python, ...] = Field(min_length=1)
     arch: Literal["x86_64", "aarch64"]
     glibc: str
-    cuda: str = ""
+    cuda: Cuda = ""
     arch_list: tuple[Capability, ...] = ()
     toolkit: Literal["pinned", "host"] = "pinned"
     compiler_cache: Literal["auto", "off"] = "auto"

@@ -57,9 +57,17 @@ def _archive_name(text: str) -> str:
     return text
 
 
+def _source_name(text: str) -> str:
+    # It becomes a folder of a build, and a word of ${fetched:NAME}.
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", text):
+        raise ValueError(f"{text!r} is no name: letters, digits, '.', '_' and '-' only")
+    return text
+
+
 Url = Annotated[str, AfterValidator(_url)]
 Commit = Annotated[str, AfterValidator(_commit)]
 Ref = Annotated[str, AfterValidator(_ref)]
+SourceName = Annotated[str, AfterValidator(_source_name)]
 ArchiveName = Annotated[str, AfterValidator(_archive_name)]
 Submodules = Literal["none", "all"] | tuple[Annotated[str, AfterValidator(_inside)], ...]
 
@@ -112,7 +120,7 @@ class LockedSource(Model):
     `ref` is what led to the commit.
     """
 
-    name: str = Field(pattern=r"[A-Za-z0-9._-]+")
+    name: SourceName
     kind: Literal["sdist", "archive", "git"]
     file: ArchiveName
     sha256: Sha256

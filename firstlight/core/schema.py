@@ -270,6 +270,8 @@ def _plain(detail: ErrorDetails) -> str:
             return f"{given!r} is no name: letters, digits, '.', '_' and '-' only"
         case "value_error":
             return str(context["error"])
+        case "too_short":
+            return "it is empty, and needs one at least"
     return detail["msg"][0].lower() + detail["msg"][1:]
 
 
