@@ -26,7 +26,7 @@ class Fault(Model):
     what: str
 
     def __str__(self) -> str:
-        return f"{self.where}: {self.what}" if self.where else self.what
+        return shown(f"{self.where}: {self.what}" if self.where else self.what)
 
 
 class Library(Model):
@@ -141,13 +141,24 @@ def text(verdict: Verdict, arch: str) -> str:
     return "\n".join([*lines, _conclusion(verdict, arch)])
 
 
+def shown(name: str) -> str:
+    """A name of a file in one line: a wheel may have any, and a terminal obeys some."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
 def _rows(verdict: Verdict) -> Iterator[tuple[str, ...]]:
     yield ("library", "size", "glibc", "GPU code, by target", "PTX")
     for library in verdict.libraries:
         held = " ".join(f"{name}:{count}" for name, count in library.targets.items())
         ptx = " ".join(library.ptx)
         none = "none" if library.cuda else "-"
-        yield (library.path, size(library.size), library.glibc or "-", held or none, ptx or none)
+        yield (
+            shown(library.path),
+            size(library.size),
+            library.glibc or "-",
+            held or none,
+            ptx or none,
+        )
 
 
 def _needs(verdict: Verdict) -> Iterator[str]:

@@ -48,7 +48,8 @@ def run(root: Path, console: Console, *, wheel: str = "", arch: str = "", host: 
 
 
 def _here(shell: Shell, console: Console, wheel: str, expect: str) -> Result:
-    path = Path(wheel).expanduser().absolute()
+    # A shell writes ~/ out by itself; what it left, as after an =, is done here.
+    path = (Path.home() / wheel[2:] if wheel.startswith("~/") else Path(wheel)).absolute()
     console.note(f"reading {path.name}")
     program = library.programs()[_PROGRAM]
     args = ("", sys.executable, str(program), str(path), expect)

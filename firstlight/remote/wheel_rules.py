@@ -134,6 +134,8 @@ def check_name(name: WheelName, expect: Expectation, has_libraries: bool) -> Ite
         tag = f"{name.python}-{name.abi}"
         yield Fault("tag", "", f"tag {tag} cannot be installed for Python {expect.python}")
     for platform in name.platforms:
+        if platform != "any" and "linux" not in platform:
+            yield Fault("tag", "", f"platform tag {platform} is of another system than Linux")
         asked = glibc_of(platform)
         if expect.glibc and asked and asked > _numbers(expect.glibc):
             yield Fault(
@@ -214,6 +216,13 @@ def check_targets(
     if portable and not expect.ptx:
         what = f"holds PTX for {', '.join(portable)}, which a driver may compile or refuse"
         yield Fault("ptx", path, what)
+
+
+def check_any_code(has_code: bool, expect: Expectation) -> Iterator[Fault]:
+    """Whether there is GPU code at all: of a wheel without any, each library is as it should be."""
+    if expect.strict and not has_code:
+        wanted = " or ".join(expect.targets)
+        yield Fault("targets", "", f"no library of it holds GPU code; wanted is {wanted}")
 
 
 def matches(path: str, patterns: Iterable[str]) -> bool:

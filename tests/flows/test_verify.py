@@ -52,7 +52,7 @@ def test_a_wheel_of_this_machine(project: Project, wheel: Path) -> None:
 def test_faults_are_a_failed_proof_and_data_for_programs(project: Project, wheel: Path) -> None:
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("kern/slipped_in.py", "import os\n")
-    done = project.invoke("verify", "--wheel", str(wheel), "--arch", "12.0", "--json")
+    done = project.invoke("verify", "--wheel", str(wheel), "--json")
     assert done.returncode == ProofError.exit_code
     found = json.loads(done.stdout)
     fault = {"check": "record", "where": "kern/slipped_in.py", "what": "RECORD does not list it"}
@@ -60,7 +60,28 @@ def test_faults_are_a_failed_proof_and_data_for_programs(project: Project, wheel
     assert found["libraries"][0]["path"] == "kern/libone.so"
 
 
+def test_a_wheel_without_gpu_code_has_none_of_what_is_asked_for(
+    project: Project, wheel: Path
+) -> None:
+    done = project.invoke("verify", "--wheel", str(wheel), "--arch", "12.0a")
+    assert done.returncode == ProofError.exit_code
+    assert "fault: no library of it holds GPU code; wanted is sm_120a" in done.stdout
+
+
+def test_a_name_in_a_wheel_says_nothing_to_the_terminal(project: Project, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("kern/a\nno fault\x1b[2J.so", b"")
+    done = project.invoke("verify", "--wheel", str(wheel))
+    assert done.returncode == ProofError.exit_code
+    assert "\x1b" not in done.stdout and "\nno fault" not in done.stdout
+    assert r"kern/a\nno fault\x1b[2J.so: its name has characters" in done.stdout
+
+
 MISTAKES = [
+    (
+        ("--wheel", "~nobody-here/a-1-py3-none-any.whl"),
+        "~nobody-here/a-1-py3-none-any.whl: No such",
+    ),
     ((), "error: which wheel?\n  -> invoke verify --wheel FILE"),
     (
         ("--wheel", "no-1-py3-none-any.whl"),

@@ -261,6 +261,9 @@ def test_a_platform_tag_must_be_honest(tmp_path: Path, plain: Path) -> None:
     what = f"it needs glibc {needs}, wanted is 2.31 or older"
     assert ("host", LIBRARY, what) in verify(path, expect={"glibc": "2.31"}).faults
     assert verify(wheel(tmp_path, {LIBRARY: plain}, tag=MANYLINUX)).faults == []
+    foreign = verify(wheel(tmp_path, {"kern/a.pyd": plain}, tag="cp311-cp311-win_amd64"))
+    what = "platform tag win_amd64 is of another system than Linux"
+    assert foreign.faults == [("tag", "", what)]
     pure = verify(wheel(tmp_path, {LIBRARY: plain}, tag="py3-none-any"))
     what = "platform tag any, and there are compiled libraries"
     assert pure.faults == [("tag", "", what)]
