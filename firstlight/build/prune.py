@@ -27,11 +27,21 @@ _KINDS = {
     "wheels": "wheel",
     "sources": "source",
     "lib": "program folder",
+    "build": "unfinished build",
+    "twice": "build to compare",
 }
 
 REMOVE = f"""\
 cd -- "$1" || exit
 shift
+# A component's build has a lock of its own: one that began since we looked counts on what it found.
+source "$FIRSTLIGHT_JOB/processes.sh"
+for job in jobs/{{fetch,toolkit,build,repack,release}}-*/pid; do
+  [[ ! -s ${{job%pid}}exit ]] && alive "$job" || continue
+  echo "error: a build has begun meanwhile: $(basename -- "${{job%/pid}}")"
+  echo "fix: wait for it; nothing was removed"
+  exit 1
+done
 # Renamed first, at once and whole; what cannot be deleted then is no longer taken for anything.
 for item in "$@"; do
   case $item in
@@ -116,6 +126,8 @@ def _is_left_over(holdings: Holdings, item: str) -> bool:
     """
     if item.endswith((".ship.partial", ".incoming.partial")):
         return holdings.now - holdings.items[item] > _DAY_S
+    if _folder(item) in ("build", "twice"):
+        return True
     ours = _folder(item) in ("releases", "store")
     return item.endswith(GONE) or (ours and item.endswith(".partial"))
 

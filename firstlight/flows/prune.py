@@ -35,7 +35,7 @@ def run(
     dry_run: bool = False,
 ) -> Report:
     """Show every release, remove what may go, and say what that frees."""
-    if not keep.isdigit():
+    if not (keep.isascii() and keep.isdigit()):
         raise UnknownName(f"--keep takes a whole number; got {keep!r}")
     inventory = catalog.inventory(root)
     target = inventory.host(host)

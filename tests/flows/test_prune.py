@@ -101,11 +101,16 @@ def test_nothing_goes_while_a_build_runs(tiny: Tiny) -> None:
 def test_what_a_killed_build_or_pruning_left_goes_too(tiny: Tiny) -> None:
     for left in ("releases/x-py311-1.partial/venv", "store/k.partial.old/a", "wheels/w/a.partial"):
         (tiny.root / left).mkdir(parents=True)
+    for left in ("build/k-1.0-0123/src", "twice/k-1.0-0123-first"):
+        (tiny.root / left).mkdir(parents=True)
     tiny.project.invoke("prune", check=True)
+    assert tiny.made("build") == [] and tiny.made("twice") == []
     assert tiny.unfinished() == ["wheels/w/a.partial"]
 
 
 def test_an_empty_host_and_a_bad_number(tiny: Tiny) -> None:
     assert "nothing was removed" in tiny.project.invoke("prune", check=True).stdout
+    for bad in ("-1", "\u00b2", "1.5"):
+        refused(tiny.project.invoke("prune", "--keep", bad), 2)
     message = refused(tiny.project.invoke("prune", "--keep", "some"), 2)
     assert message.startswith("error: --keep takes a whole number; got 'some'")
