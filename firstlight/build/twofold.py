@@ -15,7 +15,7 @@ from firstlight.core.command import Script
 from firstlight.core.plan import Run, Step
 
 COMPARER = "compare_wheels.py"
-_CLEAR = 'rm -rf -- "$1"\n'
+_CLEAR = 'rm -rf -- "$@"\n'
 
 
 def uncached(order: Order) -> Order:
@@ -57,7 +57,7 @@ def compare(order: Order, component: str, python: str) -> Script:
     return Script(COMPARE, (python, program, tool(order, "pyelftools"), str(first), str(second)))
 
 
-def clear_step(order: Order) -> Step:
-    """Remove both builds."""
-    folder = str(order.layout.root / "twice")
-    return Step("clear", "remove both builds", Run(Script(_CLEAR, (folder,))))
+def clear_step(order: Order, component: str) -> Step:
+    """Remove both builds, and none of another component."""
+    folders = tuple(str(place) for place in places(order, component))
+    return Step("clear", "remove both builds", Run(Script(_CLEAR, folders)))

@@ -54,10 +54,11 @@ def run(
     """
     inventory = catalog.inventory(root)
     target = inventory.host(host)
+    if cancel:
+        _require_alone(stack or profile or component or arch or twice)
+        return _cancel(inventory, target, console, dry_run)
     if twice and not component:
         raise UnknownName("--twice builds one component in two places", remedy="say --component C")
-    if cancel:
-        return _cancel(inventory, target, console)
     name = stack or _stack_of(root, recipes.profile_name(inventory, target, profile))
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
@@ -65,15 +66,26 @@ def run(
         return story(root, console, shell, inventory, name, seen, dry_run, component, arch)
 
 
-def _cancel(inventory: Inventory, target: Host, console: Console) -> Report:
+def _require_alone(others: str | bool) -> None:
+    """A person who names one component must not see the builds of all others end."""
+    if others:
+        raise UnknownName(
+            "--cancel ends every build of a host, whatever it builds",
+            remedy="say it with --host alone",
+        )
+
+
+def _cancel(inventory: Inventory, target: Host, console: Console, dry_run: bool) -> Report:
     """End what builds on a host, and what this machine downloads for it."""
+    end = _running if dry_run else cancel_builds
     with reached(opener(inventory, target, console), console) as shell:
-        ended = cancel_builds(shell, look(shell), BUILD_JOBS, console)
+        ended = end(shell, look(shell), BUILD_JOBS, console)
     if not target.is_local:
         with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
-            ended += cancel_builds(here, look(here), BUILD_JOBS[:1], console)
-    text = f"ended {len(ended)} job(s)" if ended else "no build runs"
-    return Report(f"{target.name}: {text}", {"ended": ended})
+            ended += end(here, look(here), BUILD_JOBS[:1], console)
+    done = "would end" if dry_run else "ended"
+    text = f"{done} {len(ended)} job(s)" if ended else "no build runs"
+    return Report(f"{target.name}: {text}", {"ended": [] if dry_run else ended})
 
 
 def build(
@@ -145,6 +157,14 @@ def cancel_builds(
         console.say(f"ending {job} on {shell.host.name}")
         left = jobs.cancel(shell, seen.root, job)
         console.say(f"  ended; {left} of its processes are left")
+    return running
+
+
+def _running(shell: Shell, seen: Survey, kinds: tuple[str, ...], console: Console) -> list[str]:
+    """What cancel_builds would end; nothing is done."""
+    running = sorted(job for job in seen.jobs if job.startswith(kinds))
+    for job in running:
+        console.say(f"# would end {job} on {shell.host.name}")
     return running
 
 

@@ -12,11 +12,11 @@ from firstlight.build.lock import LockFile
 from firstlight.build.recipe import Python, Stack
 from firstlight.build.sourcing import source_steps
 from firstlight.build.wheel import Wheel
-from firstlight.core.plan import Plan, Step, preview
+from firstlight.core.plan import Plan, Ship, Step, preview
 from firstlight.core.report import Report
 from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
-from firstlight.flows import recipes
+from firstlight.flows import programs, recipes
 from firstlight.flows.ground import Ground, prepare
 from firstlight.flows.lock import only_stack
 from firstlight.flows.reach import look, opener, reached
@@ -29,8 +29,13 @@ def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False)
     inventory = catalog.inventory(root)
     with reached(opener(inventory, inventory.hosts["local"], console), console) as shell:
         by, indexes = (document.value.python[0], sys.executable), document.value.indexes
-        ground = prepare(shell, inventory, look(shell), by, lock.tools, indexes, console, dry_run)
-        plan = Plan("fetch", "local", tuple(_steps(document.value, lock, ground)))
+        seen = look(shell)
+        ground = prepare(shell, inventory, seen, by, lock.tools, indexes, console, dry_run)
+        steps = tuple(_steps(document.value, lock, ground))
+        # A machine on which nothing was built yet has none of the programs that fetch.
+        sent = Ship(tuple(programs.shipped(seen.root).values()))
+        first = (Step("programs", "send the programs", sent),) if steps else ()
+        plan = Plan("fetch", "local", (*first, *steps))
         data = {"stack": document.value.name, "steps": len(plan.steps)}
         if dry_run:
             return Report(preview(plan), data)

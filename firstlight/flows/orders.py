@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from firstlight import __version__
 from firstlight.build.base import require_base, require_cards
 from firstlight.build.capacity import Need, explain, findings, room, share
-from firstlight.build.choose import choose, with_needs
+from firstlight.build.choose import Choice, choose, with_needs
 from firstlight.build.order import Order, release_of
-from firstlight.build.recipe import Python, patches_for
+from firstlight.build.recipe import Python, Stack, patches_for
 from firstlight.build.release import Layout, Patch
 from firstlight.build.toolkit import host_toolkit
 from firstlight.core.command import Command, Script
@@ -22,6 +22,7 @@ from firstlight.effects.console import Console
 from firstlight.flows import programs, recipes
 from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
+from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey
 
 
@@ -35,6 +36,7 @@ def all_orders(
     choices = choose(document.value, components)
     if component:
         choices = with_needs(choices, recipes.part(choices, component, stack))
+        _require_made(document.value, choices[component])
     patches = {
         name: tuple(_patch(root, entry.file, entry.load_bearing) for entry in found)
         for name, choice in choices.items()
@@ -45,6 +47,17 @@ def all_orders(
         python: Order(document.value, choices, lock, python, patches, shipped, layout, __version__)
         for python in document.value.python
     }
+
+
+def _require_made(stack: Stack, choice: Choice) -> None:
+    """Raise UnknownName for a component of which nothing is made on a host."""
+    own_toolkit = choice.source.kind == "toolkit" and stack.toolkit == "host"
+    if choice.as_is or own_toolkit:
+        how = "the host's own" if own_toolkit else "as it is published"
+        raise UnknownName(
+            f"stack {stack.name} takes {choice.name} {how}: there is nothing to build",
+            remedy="name another component; without --component the whole release is built",
+        )
 
 
 def _patch(root: Path, file: str, load_bearing: bool) -> Patch:

@@ -28,7 +28,8 @@ def profile_name(inventory: Inventory, host: Host, wanted: str) -> str:
     """What a person means by `--profile`, or by leaving it out."""
     name = wanted or host.profile or inventory.default_profile
     if not name:
-        remedy = "say --profile NAME, or set defaults.profile in inventory/"
+        remedy = "say --profile NAME, or --stack NAME where the verb has it, "
+        remedy += "or set defaults.profile in inventory/"
         raise UnknownName(f"no profile is named, and host {host.name} has none", remedy=remedy)
     return name
 

@@ -91,6 +91,6 @@ def _stack(root: Path, profile: str) -> str:
 def _time(text: str) -> int | None:
     if not text:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()):
         raise UnknownName(f"SOURCE_DATE_EPOCH takes seconds since 1970; got {text!r}")
     return int(text)

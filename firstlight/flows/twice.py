@@ -6,6 +6,7 @@ from pathlib import Path
 
 from firstlight.build.capacity import room
 from firstlight.build.compiling import need
+from firstlight.build.order import Order
 from firstlight.build.steps import Site
 from firstlight.build.twice import read_comparison, render_comparison
 from firstlight.build.twofold import clear_step, compare, twofold_steps
@@ -19,8 +20,15 @@ from firstlight.flows.facts import ask_facts
 from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import prepare
 from firstlight.flows.orders import all_orders, chosen, look_ahead, on_this_host
-from firstlight.hosts.inventory import Inventory
+from firstlight.hosts.inventory import Inventory, UnknownName
 from firstlight.hosts.survey import Survey
+
+
+def _require_source(order: Order, component: str) -> None:
+    if not order.choices[component].from_source:
+        raise UnknownName(
+            f"{component} is not built from source", remedy="--twice compares builds from source"
+        )
 
 
 def both(
@@ -38,6 +46,7 @@ def both(
     host, facts = shell.host.name, ask_facts(shell, seen.root)
     orders = all_orders(root, stack, seen.root, component)
     order, python = chosen(orders, facts, host)
+    _require_source(order, component)
     order = on_this_host(order, facts, host, arch)
     by, indexes = (order.python, python), order.stack.indexes
     ground = prepare(shell, inventory, seen, by, order.lock.tools, indexes, console, dry_run)
@@ -56,7 +65,7 @@ def both(
     if not result.ok:
         raise StepError("cannot compare the two wheels", where=host, log=result.error_text)
     told = read_comparison(result.text, host)
-    execute.execute(Plan("build", host, (clear_step(order),)), ground.sites, console)
+    execute.execute(Plan("build", host, (clear_step(order, component),)), ground.sites, console)
     text = render_comparison(told, ("the first build", "the second build"))
     if not told.equal:
         raise ProofError(f"{component} is not the same twice: {text}", where=host)
