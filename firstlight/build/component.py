@@ -97,10 +97,10 @@ class Build(Model):
     config: Mapping[str, str] = Field(default_factory=dict)
     cmake: Mapping[str, str] = Field(default_factory=dict)
     host_tools: tuple[str, ...] = ("g++",)
-    job_gib: float = Field(default=2.0, gt=0)
+    job_gib: float = Field(default=2.0, gt=0, le=4096)
     units: int = Field(default=0, ge=0)
     threads: int = Field(default=1, ge=1)
-    disk_gib: int = Field(default=2, ge=1)
+    disk_gib: int = Field(default=2, ge=1, le=100_000)
     arch: ArchSpelling | None = None
     couples: tuple[Coupling, ...] = ()
     check: Check = Check()

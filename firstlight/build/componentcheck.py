@@ -16,6 +16,8 @@ from firstlight.core.schema import Document, Place, nearest
 
 _LOCAL = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 _GENCODE, _TARGET = re.compile(r"[1-9][0-9]+[af]?"), re.compile(r"sm_[1-9][0-9]+[af]?")
+# By these a build is where it should be, with the toolkit and at the time of its lock.
+_OURS = ("PATH", "HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "SOURCE_DATE_EPOCH")
 _SOURCES = ("sdist", "archive", "git")
 
 
@@ -88,7 +90,13 @@ def _build(component: Component, build: Build) -> Iterator[tuple[Place, str]]:
             yield ("build", key), "placeholders are filled in `env`, `config` and `cmake` only"
     if ".." in build.subdir.split("/") or build.subdir.startswith("/"):
         yield ("build", "subdir"), f"{build.subdir!r} leads out of the source"
+    if build.cmake and build.backend == "setuptools":
+        yield ("build", "cmake"), "setuptools has no use for `cmake`"
+    if build.project and build.subdir:
+        yield ("build", "subdir"), "`project` says already where to build; keep one of the two"
     for name in build.env:
+        if name in _OURS or name.startswith("FIRSTLIGHT_"):
+            yield ("build", "env", name), f"{name} is set for every build, and is not for a recipe"
         try:
             assignments({name: ""})
         except ValueError as error:

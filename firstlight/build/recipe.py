@@ -36,8 +36,15 @@ def _cuda(text: str) -> str:
     return text
 
 
+def _tag(text: str) -> str:
+    if not re.fullmatch(r"([a-z0-9]+(\.[a-z0-9]+)*)?", text) or len(text) > 64:
+        raise ValueError(f"{text!r} is no part of a version; write it like 'cu130.sm120'")
+    return text
+
+
 Capability = Annotated[str, AfterValidator(_capability)]
 Cuda = Annotated[str, AfterValidator(_cuda)]
+Tag = Annotated[str, AfterValidator(_tag)]
 
 
 class PinnedFile(Model):
@@ -88,7 +95,7 @@ class Stack(Model):
     arch_list: tuple[Capability, ...] = ()
     toolkit: Literal["pinned", "host"] = "pinned"
     compiler_cache: Literal["auto", "off"] = "auto"
-    tag: str = ""
+    tag: Tag = ""
     disk_gib: int = Field(ge=1)
     indexes: Mapping[str, str] = Field(default_factory=dict)
     components: Mapping[str, Pick] = Field(min_length=1)

@@ -107,6 +107,18 @@ def test_without_a_mistake_nothing_is_said() -> None:
             "12:34: setuptools is given twice",
         ),
         ("[setuptools==84.2.1]", "[]", "12:13: it is empty, and needs one at least"),
+        (
+            "subdir: csrc",
+            "job_gib: .inf",
+            "14:12: input should be less than or equal to 4096",
+        ),
+        ("env: {A:", "env: {PATH:", "15:15: PATH is set for every build, and is not for a recipe"),
+        ("subdir: csrc", "cmake: {A: b}", "14:10: setuptools has no use for `cmake`"),
+        (
+            "subdir: csrc",
+            "subdir: csrc\n  project: x",
+            "14:11: `project` says already where to build; keep one of the two",
+        ),
         ("name: cutlass", "name: kernels", "8:15: 'kernels' is given twice"),
         (
             "name: cutlass",
@@ -144,6 +156,11 @@ def test_a_mistake_in_a_component(old: str, new: str, message: str) -> None:
             '["12.0"]',
             '["12.0", "12.1"]',
             "13:12: kernels has `gencodes`, and none for 12.1; did you mean '12.0'?",
+        ),
+        (
+            "disk_gib: 1",
+            "tag: a b/c\ndisk_gib: 1",
+            "10:6: 'a b/c' is no part of a version; write it like 'cu130.sm120'",
         ),
         (
             'cuda: "13.0"',
