@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from packaging.version import InvalidVersion, Version
 
+from firstlight.build.choose import TOOLKIT
 from firstlight.build.component import CAPABILITY, ArchSpelling, Build, Component
 from firstlight.build.placeholders import PLANNED, unclosed, unknown, used, vocabulary
 from firstlight.build.recipe import pin
@@ -47,6 +48,8 @@ def _versions(component: Component) -> Iterator[tuple[Place, str]]:
             place = ("versions", name, "sources", index)
             if source.kind in _SOURCES and component.build is None:
                 yield place, f"a source of kind {source.kind} needs `build`, which says how"
+            if source.kind == "toolkit" and component.name != TOOLKIT:
+                yield place, f"only {TOOLKIT} is a toolkit: needs and builds know it by that name"
         names = [one.name for one in version.fetched]
         for index, one in enumerate(names):
             if one in (*names[:index], component.name):

@@ -112,6 +112,11 @@ def test_without_a_mistake_nothing_is_said() -> None:
             "job_gib: .inf",
             "14:12: input should be less than or equal to 4096",
         ),
+        (
+            "{kind: sdist}",
+            "{kind: toolkit}",
+            "6:15: only cuda-toolkit is a toolkit: needs and builds know it by that name",
+        ),
         ("env: {A:", "env: {PATH:", "15:15: PATH is set for every build, and is not for a recipe"),
         ("subdir: csrc", "cmake: {A: b}", "14:10: setuptools has no use for `cmake`"),
         (
