@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How fast an example runs says how busy the machine is, and nothing about the example.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # A shell starts what runs in the background deaf to Ctrl-C, which tests press.
 signal.signal(signal.SIGINT, signal.default_int_handler)
