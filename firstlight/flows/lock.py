@@ -53,7 +53,9 @@ def run(
             return Report(preview(plan))
         found = _execute(plan, shell, console)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(render(read_lock(recipe, components, choices, found)), encoding="utf-8")
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(render(read_lock(recipe, components, choices, found)), encoding="utf-8")
+    partial.replace(path)
     return Report(f"wrote {catalog.shown(path, root)}", {"stack": recipe.name, "lock": str(path)})
 
 
