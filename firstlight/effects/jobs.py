@@ -101,8 +101,9 @@ def poll(
     done = shell.run(Script(_POLL, args))
     head = _HEAD.search(done.out)
     if head is None:
+        said = done.error_text.strip() or done.text.strip()[:200] or "nothing was said"
         raise HostError(
-            f"cannot read the state of job {job_id}: {done.error_text.strip()}",
+            f"cannot read the state of job {job_id}: {said} (exit status {done.rc})",
             where=shell.host.name,
             remedy=f"look at {root}/jobs/{job_id} on that host",
         )

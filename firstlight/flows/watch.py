@@ -16,7 +16,7 @@ from firstlight.serve import launch
 from firstlight.serve.manifest import Manifest
 from firstlight.serve.readiness import Limits, Moment, Process, Readiness, judge, phase_text
 from firstlight.serve.running import ServerState
-from firstlight.serve.serverlog import Phase, ServerLog, begin, feed
+from firstlight.serve.serverlog import Phase, ServerLog, begin, feed, newly_passed
 
 _PAUSE_S = 0.5
 _TAIL_LINES = 15
@@ -47,13 +47,13 @@ def until_ready(
     now = time.monotonic()
     view = _View(begin(rules), since=now, changed=now)
     while True:
-        before = view.log.phase
+        before = view.log
         look = partial(_look, shell, deployment, found, view)
         view, state = server.across(shell, console, look)
         moment = _moment(view, state)
         verdict = judge(moment, limits)
-        if view.log.phase is not before and view.log.phase is not Phase.READY:
-            console.say(f"  {span(moment.elapsed_s):>11}  {view.log.phase}")
+        for phase in newly_passed(before, view.log):
+            console.say(f"  {span(moment.elapsed_s):>11}  {phase}")
         if verdict.state == "ready":
             console.say(f"  {span(moment.elapsed_s):>11}  ready")
             return server.across(shell, console, partial(_start_log, shell, deployment))

@@ -77,12 +77,13 @@ class ServerLog:
     """All that a log has said so far. `tail` is an unfinished line, `lines` counts the finished.
 
     `done`, `total` are the progress of the phase at hand (0 of 0 = not told).
-    `died_in` is the phase that the log's death ended.
+    `died_in` is the phase that the log's death ended; `passed` are the phases of this boot so far.
     `boots` counts starts; what a former boot said is forgotten, but for its cause of death.
     """
 
     phase: Phase = Phase.STARTING
     died_in: Phase | None = None
+    passed: tuple[Phase, ...] = ()
     lines: int = 0
     last: str = ""
     tail: str = ""
@@ -127,6 +128,12 @@ def finish(log: ServerLog) -> ServerLog:
 def cause(log: ServerLog) -> Cause | None:
     """Why the server died, as its log tells; a crash loop keeps the first boot's cause."""
     return log.search.best or log.former
+
+
+def newly_passed(before: ServerLog, log: ServerLog) -> tuple[Phase, ...]:
+    """The phases that the server went through since a former look, however far apart they are."""
+    same_boot = log.boots == before.boots
+    return log.passed[len(before.passed) :] if same_boot else log.passed
 
 
 def last_line(log: ServerLog) -> str:
@@ -190,7 +197,8 @@ def _enter(log: ServerLog, rank: str, phase: Phase) -> ServerLog:
     """A new phase, told by the first rank only: ranks do not march in step."""
     if log.phase is phase or not _leads(rank):
         return log
-    return replace(log, phase=phase, done=0, total=0, search=survived(log.search))
+    passed = (*log.passed, phase)
+    return replace(log, phase=phase, passed=passed, done=0, total=0, search=survived(log.search))
 
 
 def _leads(rank: str) -> bool:

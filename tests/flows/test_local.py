@@ -191,7 +191,8 @@ def test_a_deploy_that_the_engine_refuses_brings_the_old_server_back(local: Loca
         refused = local.project.invoke("deploy", timeout=LONG)
     assert refused.returncode == 4
     assert "local: the server of smollm2-cpu did not start: the server died" in refused.stderr
-    assert ": kv-dtype\n  -> this backend cannot hold that KV cache" in refused.stderr
+    fix = ": this backend cannot hold that KV cache\n  -> set kv_cache_dtype to bf16"
+    assert fix in refused.stderr
     assert "CPU FP8 KV cache requires" in refused.stderr
     assert "Traceback" not in refused.stderr
     wait_for(lambda: bool(local.served()["healthy"]), "the old server")

@@ -16,6 +16,7 @@ from firstlight.serve.serverlog import (
     feed,
     finish,
     last_line,
+    newly_passed,
     progress,
     read,
 )
@@ -40,6 +41,23 @@ def test_phases_come_in_the_order_of_the_log() -> None:
         Phase.READY,
     ]
     assert phases(V059) == [Phase.STARTING, Phase.WEIGHTS, Phase.POOL, Phase.GRAPHS]
+
+
+def test_phases_between_two_looks_are_not_lost() -> None:
+    start = ServerLog()
+    whole = feed(start, V0523 + READY)
+    assert newly_passed(start, whole) == (Phase.WEIGHTS, Phase.POOL, Phase.WARMUP)
+    assert newly_passed(whole, whole) == ()
+    half = feed(start, V0523[: len(V0523) // 2])
+    later = newly_passed(half, feed(half, V0523[len(V0523) // 2 :] + READY))
+    assert (*newly_passed(start, half), *later) == (Phase.WEIGHTS, Phase.POOL, Phase.WARMUP)
+
+
+def test_a_new_boot_passes_its_phases_anew() -> None:
+    died = feed(ServerLog(), V0523 + CRASH)
+    again = feed(died, V0523)
+    assert again.boots > died.boots
+    assert newly_passed(died, again)[0] is Phase.WEIGHTS
 
 
 def test_figures_of_the_newest_format() -> None:
