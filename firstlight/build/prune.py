@@ -12,13 +12,14 @@ from pathlib import PurePosixPath
 
 from firstlight.build.digest import short
 from firstlight.build.holdings import Holdings, freed, weight
-from firstlight.build.steps import LOCK
 from firstlight.core.command import Script
 from firstlight.core.plan import Job, Step
 from firstlight.core.words import columns, size, span
 
 # Hidden from whoever looks for finished things, whichever folder it stands in.
 GONE = ".partial.old"
+# Who holds this lock runs beside no job that holds any: see remote/supervise.sh.
+LOCK = "all"
 _DAY_S = 24 * 3600
 _KINDS = {
     "releases": "release",
@@ -33,13 +34,16 @@ _KINDS = {
 
 REMOVE = f"""\
 cd -- "$1" || exit
-shift
-# A component's build has a lock of its own: one that began since we looked counts on what it found.
+looked=$2
+shift 2
+# A build that began since we looked counts on what it found; it may be over by now.
 source "$FIRSTLIGHT_JOB/processes.sh"
 for job in jobs/{{fetch,toolkit,build,repack,release}}-*/pid; do
-  [[ ! -s ${{job%pid}}exit ]] && alive "$job" || continue
+  if [[ -s ${{job%pid}}exit ]] || ! alive "$job"; then
+    began=$(stat -c %Y -- "$job" 2>/dev/null) && ((began > looked)) || continue
+  fi
   echo "error: a build has begun meanwhile: $(basename -- "${{job%/pid}}")"
-  echo "fix: wait for it; nothing was removed"
+  echo "fix: wait for its end, then prune again; nothing was removed"
   exit 1
 done
 # Renamed first, at once and whole; what cannot be deleted then is no longer taken for anything.
@@ -158,9 +162,9 @@ def _last(item: str) -> str:
     return item.rpartition("/")[2]
 
 
-def prune_step(cut: Cut, root: PurePosixPath) -> Step:
-    """The step that removes, as a job that builds wait for."""
-    script = Script(REMOVE, (str(root), *cut.gone))
+def prune_step(cut: Cut, root: PurePosixPath, looked: int) -> Step:
+    """The step that removes, as a job that builds wait for; the host was looked at `looked`."""
+    script = Script(REMOVE, (str(root), str(looked), *cut.gone))
     job = Job(f"prune-{short(list(cut.gone))}", script, LOCK)
     return Step("prune", f"remove {_counted(cut)}: {size(cut.freed)}", job)
 

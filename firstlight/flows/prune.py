@@ -45,7 +45,7 @@ def run(
         found = holdings(shell)
         wanted = {programs.folder_name(), *_tools(root)} if store else set()
         cut = choose(found, int(keep), store=store, wanted=wanted)
-        plan = _plan(cut, seen, target.name)
+        plan = _plan(cut, found, seen, target.name)
         if dry_run:
             told = "".join(f"# {line}\n" for line in render_cut(found, cut).splitlines())
             return Report(told + preview(plan), _data(cut))
@@ -74,13 +74,12 @@ def _require_quiet(shell: Shell, seen: Survey) -> None:
             )
 
 
-def _plan(cut: Cut, seen: Survey, host: str) -> Plan:
+def _plan(cut: Cut, found: Holdings, seen: Survey, host: str) -> Plan:
     if not cut.gone:
         return Plan("prune", host)
     sent = Ship(tuple(programs.shipped(seen.root).values()))
-    return Plan(
-        "prune", host, (Step("programs", "send the programs", sent), prune_step(cut, seen.root))
-    )
+    remove = prune_step(cut, seen.root, found.now)
+    return Plan("prune", host, (Step("programs", "send the programs", sent), remove))
 
 
 def _tools(root: Path) -> Iterator[str]:

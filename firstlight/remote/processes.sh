@@ -47,15 +47,15 @@ alive() {
 # Puts into `left` what runs for folder $1: whatever carries its mark in the environment, even in a
 # session of its own; and, marked or not, its cgroup and its supervisor's session. A session whose
 # supervisor is gone does not count: its number may be somebody else's by now. The supervisor, its
-# helper and their own children are not meant; so nothing here may have grandchildren.
+# helper, who asks, and their own children are not meant; so nothing here may have grandchildren.
 find_members() {
-  local folder=$1 path pid keep=' ' group=' ' supervisor='' helper='' parent session ticks
+  local folder=$1 path pid keep=" $BASHPID " group=' ' supervisor='' helper='' parent session ticks
   mapfile -t left < <(grep -slzxF -- "FIRSTLIGHT_JOB=$folder" /proc/[0-9]*/environ)
   left=("${left[@]#/proc/}")
   left=("${left[@]%/environ}")
   if alive "$folder/pid"; then
     read -r supervisor _ _ helper <"$folder/pid"
-    keep=" $supervisor ${helper:-$supervisor} "
+    keep+="$supervisor ${helper:-$supervisor} "
   fi
   [[ -s $folder/cgroup ]] && group=" $(tr '\n' ' ' 2>/dev/null <"$(<"$folder/cgroup")")"
   for path in /proc/[0-9]*; do

@@ -7,16 +7,19 @@
 #   supervise.sh cancel FOLDER GRACE_S        prints @left and how many processes are left
 #   supervise.sh run ...                      the supervisor itself; start calls it
 #
+# A supervisor has a guard beside it, which ends the job when the supervisor alone was killed.
+#
 # A job's folder is ROOT/jobs/ID:
 #   script, log   what runs, and what it says
 #   supervise.sh  this program as it was at the start, with processes.sh
-#   pid, backend  the supervisor, and what holds its processes together
+#   pid, backend  the supervisor with its guard, and what holds its processes together
 #   exit          "status done" or "status cancelled", renamed into place when all is over
 #   memory        the ceiling that the kernel holds all its processes to, in bytes, or "none"
 #   waiting       who holds the lock that it waits for
 #   cancel        the seconds between SIGTERM and SIGKILL that a person granted it
 # ROOT/lock/NAME is locked by flock(1). Its first line is "pid ticks boot" of the holder, or
-# "released"; the second says it for people; the third is the holder's folder.
+# "released"; the second says it for people; the third is the holder's folder. Who locks `all`
+# runs beside nobody that locks anything: the others share that lock.
 # shellcheck source=processes.sh
 source "${0%/*}/processes.sh"
 
@@ -74,8 +77,10 @@ prepare() {
 run() {
   local folder=$1 root=$2 lock=$3 controller=$4 mask=$5 memory=$6
   local child='' ending='' grace=10 rc=143 how='done' parent session ticks left group kills
+  local life held=() mine=''
   umask 077
-  cd -- "$folder.partial" && exec >>log 2>&1 && stamp '' && record_backend || exit 1
+  cd -- "$folder.partial" && exec >>log 2>&1 && exec {life}> >(guard "$folder") || exit 1
+  stamp "$!" && record_backend || exit 1
   trap '' HUP
   trap 'ending=yes' TERM INT
   hold_memory || exit 1
@@ -90,8 +95,20 @@ run() {
   [[ -n $ending ]] || ((rc == 0)) || tell_kills
   end_tree "$folder" "$grace" || note "some of its processes could not be ended"
   look_at "${child:-none}" && ((parent == $$)) && kill -KILL "$child"
-  [[ -z $lock ]] || printf 'released\n' >"$root/lock/$lock"
+  [[ -z $mine ]] || printf 'released\n' >"$mine"
   printf '%s %s\n' "$rc" "$how" | put exit
+}
+
+# Waits for the end of the supervisor, which alone holds the other end of its standard input, and
+# ends the job when that was no end of its own. No start comes between, else its job would end too.
+guard() {
+  local folder=$1
+  trap '' HUP TERM INT
+  read -r _
+  [[ ! -s exit ]] && exec 9>>"${folder%/*}/.start" && flock 9 || return
+  [[ ! -s exit && . -ef $folder ]] || return
+  note "the supervisor was killed; ending the job"
+  end_tree "$folder" 10
 }
 
 # Records what the kernel holds the job to, and what it had killed before.
@@ -122,11 +139,12 @@ work() {
   (
     umask "$mask"
     cd -- "${HOME:-/}" || cd /
+    for fd in "${held[@]}"; do exec {fd}>&-; done
     export FIRSTLIGHT_JOB="$folder"
     # When memory runs out a compiler is to be killed, not its supervisor and not a model server.
     ((memory == 0)) || echo 500 >"/proc/$BASHPID/oom_score_adj"
     exec bash "$folder/script"
-  ) </dev/null 9>&- &
+  ) </dev/null {life}>&- &
   child=$!
   set +m
   [[ -n $ending ]] || wait "$child"
@@ -141,30 +159,40 @@ work() {
 
 # Takes the lock, if the job has one; false when the end was asked for before it was free.
 take_lock() {
-  local file=$root/lock/$lock told='' holder
   [[ -n $lock ]] || return 0
-  if ! (umask "$mask" && mkdir -p -- "$root/lock" && : >>"$file") || ! exec 9<>"$file"; then
-    rc=1 lock=''
+  [[ $lock == all ]] || hold all --shared || return
+  hold "$lock" --exclusive || return
+  mine=$root/lock/$lock
+  # Whoever waits for it may read who holds it.
+  chmod a+r -- "$mine" 2>/dev/null
+  printf '%s\n%s\n%s\n' "$(cut -d' ' -f1-3 pid)" \
+    "$(id -un), job ${folder##*/}, started from $controller, since $(now)" "$folder" >"$mine"
+}
+
+# Takes the lock $1 in the way $2; a file of another user is enough to share it.
+hold() {
+  local file=$root/lock/$1 way=$2 told='' holder fd
+  if ! (umask "$mask" && mkdir -p -- "$root/lock" && { [[ -e $file ]] || : >>"$file"; }) ||
+    ! { if [[ $way == --shared ]]; then exec {fd}<"$file"; else exec {fd}<>"$file"; fi; }; then
+    rc=1
     note "cannot write the lock file $file"
     return 1
   fi
-  until flock -n 9; do
+  held+=("$fd")
+  until flock -n "$way" "$fd"; do
     holder=$(sed -n 2p "$file")
+    [[ -n $holder ]] || { [[ $1 == all ]] && holder='other jobs'; }
     if [[ $holder != "$told" ]]; then
       told=$holder
-      note "waiting for the lock '$lock', held by ${holder:-somebody}"
+      note "waiting for the lock '$1', held by ${holder:-somebody}"
       printf '%s\n' "${holder:-somebody}" | put waiting
     fi
-    flock -w 2 9 &
+    flock -w 2 "$way" "$fd" &
     wait $!
     [[ -z $ending ]] || return 1
   done
   rm -f waiting
   take_over "$file"
-  # Whoever waits for it may read who holds it.
-  chmod a+r -- "$file" 2>/dev/null
-  printf '%s\n%s\n%s\n' "$(cut -d' ' -f1-3 pid)" \
-    "$(id -un), job ${folder##*/}, started from $controller, since $(now)" "$folder" >"$file"
 }
 
 # Says that the last holder of the lock never released it, and ends what is left of its job.
@@ -172,6 +200,8 @@ take_over() {
   local boot='' holder='' remains=''
   { read -r _ _ boot && read -r holder && read -r remains; } <"$1"
   [[ -n $boot ]] || return 0
+  # Who only shares it may not be let write there; then the next one says it once more.
+  { printf 'released\n' >"$1"; } 2>/dev/null
   if [[ $boot != "$BOOT" ]]; then
     note "took over a stale lock of $holder: the host was rebooted"
     return

@@ -100,12 +100,12 @@ def test_what_is_being_sent_is_given_a_day() -> None:
     assert set(choose(late, 3).gone) == set(coming)
 
 
-def test_the_step_is_one_job_under_the_lock_of_builds() -> None:
+def test_the_step_is_one_job_that_runs_beside_no_other() -> None:
     cut = choose(holdings(), 1, store=True, wanted=("now",))
-    step = prune_step(cut, ROOT)
+    step = prune_step(cut, ROOT, 400)
     assert isinstance(step.action, Job)
-    assert step.action.lock == "build"
-    assert step.action.script.args == (str(ROOT), *cut.gone)
+    assert step.action.lock == "all"
+    assert step.action.script.args == (str(ROOT), "400", *cut.gone)
     assert step.title == (
         "remove 2 releases, 1 unpacked wheel, 1 artifact, 1 wheel and 1 program folder: 1.5 KiB"
     )

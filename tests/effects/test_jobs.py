@@ -180,19 +180,30 @@ def is_running(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(") ")[2][0] not in "ZX"
 
 
-def test_a_killed_supervisor_is_lost_and_the_next_start_clears_up(
+def test_what_a_killed_supervisor_leaves_ends_by_itself(
     local: Shell, root: PurePosixPath, tmp_path: Path
 ) -> None:
-    text = 'echo $$ >"$1"; sleep 1000'
-    begin(local, root, job(text, str(tmp_path / "pid")))
-    wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-    orphan = int((tmp_path / "pid").read_text())
+    """Also what has left its session; nobody has to come and look."""
+    text = 'echo $$ >>"$1"; setsid sleep 1000 & echo $! >>"$1"; wait'
+    begin(local, root, job(text, str(tmp_path / "pids")))
+    wait_for(lambda: len(pids_in(tmp_path / "pids")) == 2)
     os.kill(supervisor(root), signal.SIGKILL)
-    wait_for(lambda: not is_running(supervisor(root)))
+    wait_for(lambda: not any(map(is_running, pids_in(tmp_path / "pids"))))
     assert jobs.poll(local, root, "one", 0).state == "lost"
-    assert is_running(orphan)
+    assert log_of(root) == "firstlight: the supervisor was killed; ending the job\n"
     assert begin(local, root, job("echo afresh")) == "started"
-    assert not is_running(orphan)
+    assert to_the_end(local, root)[1] == "afresh\n"
+
+
+def test_a_start_right_after_a_killed_supervisor_is_left_alone(
+    local: Shell, root: PurePosixPath, tmp_path: Path
+) -> None:
+    """The guard of the run before ends nothing of the run that follows."""
+    begin(local, root, job('trap "" TERM; echo $$ >"$1"; sleep 1000', str(tmp_path / "pid")))
+    wait_for(lambda: pids_in(tmp_path / "pid"))
+    os.kill(supervisor(root), signal.SIGKILL)
+    assert begin(local, root, job("sleep 3; echo afresh")) == "started"
+    assert not is_running(*pids_in(tmp_path / "pid"))
     assert to_the_end(local, root)[1] == "afresh\n"
 
 
@@ -268,7 +279,34 @@ def test_a_lock_whose_holder_was_killed_is_taken_over(local: Shell, root: PurePo
     assert "took over a stale lock of" in log and ": its holder is gone\n" in log
     assert "job first, started from laptop, since" in log
     assert log.endswith("mine\n")
-    assert not is_running(int(log_of(root, "first")))
+    assert not is_running(int(log_of(root, "first").split()[0]))
+
+
+def test_who_waits_in_vain_leaves_the_holder_s_name(local: Shell, root: PurePosixPath) -> None:
+    begin(local, root, job("sleep 1000", id_="first", lock="store"))
+    begin(local, root, job("echo mine", id_="second", lock="store"))
+    wait_for(lambda: jobs.poll(local, root, "second", 0).lock_holder)
+    jobs.cancel(local, root, "second", grace_s=0)
+    assert "job first, started from laptop" in Path(root / "lock" / "store").read_text()
+
+
+def test_who_locks_all_runs_beside_nobody(local: Shell, root: PurePosixPath) -> None:
+    """Two with locks of their own go side by side; one of `all` waits for both, and they for it."""
+    wait = 'until [ -e "$1" ]; do sleep 0.1; done'
+    for name in ("one", "two"):
+        begin(local, root, job(f"echo ran; {wait}", str(root / name), id_=name, lock=name))
+        wait_for(lambda name=name: log_of(root, name) == "ran\n")
+    begin(local, root, job(f"echo alone; {wait}", str(root / "all"), id_="all", lock="all"))
+    wait_for(lambda: jobs.poll(local, root, "all", 0).lock_holder == "other jobs")
+    go_on(root / "one")
+    to_the_end(local, root, "one")
+    assert jobs.poll(local, root, "all", 0).lock_holder
+    go_on(root / "two")
+    wait_for(lambda: log_of(root, "all").endswith("alone\n"))
+    begin(local, root, job("echo ran", id_="three", lock="three"))
+    wait_for(lambda: "job all, started" in jobs.poll(local, root, "three", 0).lock_holder)
+    go_on(root / "all")
+    assert to_the_end(local, root, "three")[1].endswith("ran\n")
 
 
 def test_a_lock_from_before_a_reboot_is_taken_over(local: Shell, root: PurePosixPath) -> None:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
+import time
+from pathlib import Path, PurePosixPath
 
 import pytest
 
+from firstlight.build.prune import Cut, prune_step
+from firstlight.core.command import Script
+from firstlight.core.plan import Job
+from firstlight.effects import jobs
+from firstlight.effects.local import LocalShell
+from firstlight.hosts.inventory import Host
+from tests.flows.project import REPO
 from tests.flows.tiny import Tiny, refused
 from tests.flows.watching import wait_for
 
 STACK = "recipes/stacks/tiny.yaml"
+SUPERVISE = PurePosixPath(REPO / "firstlight/remote/supervise.sh")
 FOLDERS = ("releases", "store", "wheels", "lib", "cache")
 
 
@@ -96,6 +105,30 @@ def test_nothing_goes_while_a_build_runs(tiny: Tiny) -> None:
         tiny.gate.unlink()
         process.communicate(timeout=60)
     assert process.returncode == 0 and len(tiny.made("releases")) == 1
+
+
+def test_what_a_component_s_build_uses_stays(tmp_path: Path) -> None:
+    """Its lock is its own: pruning waits for it, and then counts on nothing that it saw before."""
+    shell, root = LocalShell(Host(name="local")), PurePosixPath(tmp_path)
+    item, go = tmp_path / "store/k-1-0123", tmp_path / "go"
+    item.mkdir(parents=True)
+    build = Script('until [ -e "$1" ]; do sleep 0.1; done', (str(go),))
+    jobs.start(shell, root, SUPERVISE, Job("build-x", build, "build-x"))
+    wait_for(lambda: (tmp_path / "lock/build-x").exists(), "the build")
+    action = prune_step(Cut(("store/k-1-0123",), (), 0), root, int(time.time()) - 60).action
+    assert isinstance(action, Job)
+    jobs.start(shell, root, SUPERVISE, action)
+    wait_for(lambda: jobs.poll(shell, root, action.id, 0).lock_holder, "the pruning")
+    go.touch()
+    said: list[bytes] = []
+    end = jobs.follow(shell, root, action.id, said.append, lambda _: None)
+    assert end.rc == 1 and b"error: a build has begun meanwhile: build-x\n" in b"".join(said)
+    assert item.exists()
+    action = prune_step(Cut(("store/k-1-0123",), (), 0), root, int(time.time())).action
+    assert isinstance(action, Job)
+    jobs.start(shell, root, SUPERVISE, action)
+    assert jobs.follow(shell, root, action.id, said.append, lambda _: None).rc == 0
+    assert not item.exists()
 
 
 def test_what_a_killed_build_or_pruning_left_goes_too(tiny: Tiny) -> None:
