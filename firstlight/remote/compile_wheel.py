@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import memory
+from left_running import Leftovers, adopt
 from sandbox import Sandbox
 from unified_diff import Fault
 
@@ -155,6 +156,7 @@ def command(request: dict[str, Any], box: Sandbox, project: Path, jobs: int) -> 
 def run(argv: list[str], env: dict[str, str], effort: Effort) -> tuple[int, Said]:
     """Run to the end with its output passed on; its exit status, and what it said of its end."""
     kills, said = memory.oom_kills(), Said()
+    adopt(True)
     child = subprocess.Popen(
         argv, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -162,10 +164,11 @@ def run(argv: list[str], env: dict[str, str], effort: Effort) -> tuple[int, Said
     reader = threading.Thread(target=pass_on, args=(child.stdout, said), daemon=True)
     reader.start()
     try:
-        watch(child, effort)
+        watch(child, effort, Leftovers(argv, child.pid))
     finally:
         child.kill()
         child.wait()
+        adopt(False)
         reader.join(timeout=DRAIN_S)
     if memory.oom_kills() > kills:
         said.killed = said.killed or b"the kernel killed a process"
@@ -181,11 +184,13 @@ def pass_on(stream: Any, said: Said) -> None:
             sys.stdout.buffer.flush()
 
 
-def watch(child: subprocess.Popen[bytes], effort: Effort) -> None:
+def watch(child: subprocess.Popen[bytes], effort: Effort, leftovers: Leftovers) -> None:
     while True:
         line = memory.line()
         effort.peak_mib = max(effort.peak_mib, int(line.split()[2]))
         print(line, flush=True)
+        if left := leftovers.look():
+            print(f"note: ending what the build left running: {len(left)} process(es)", flush=True)
         try:
             child.wait(timeout=TICK_S)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -102,10 +103,13 @@ def _run(argv: list[str], timeout_s: int) -> Ended:
     env = {**os.environ, **_NO_GPU, **_OFFLINE}
     # Our own path is for our own program: its modules must not hide the environment's.
     env.pop("PYTHONPATH", None)
-    return subprocess.run(
-        argv, env=env, timeout=timeout_s, stdin=subprocess.DEVNULL, capture_output=True,
-        encoding="utf-8", errors="replace",
-    )  # fmt: skip
+    # Files and no pipes: what it leaves running would hold those open, and we would wait for it.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        ended = subprocess.run(
+            argv, env=env, timeout=timeout_s, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+        )
+        told = [(file.seek(0), file.read().decode("utf-8", "replace"))[1] for file in (out, err)]
+    return Ended(ended.args, ended.returncode, *told)
 
 
 def _last(done: Ended) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 import compile_wheel
 import pytest
+import sandbox
 from compile_wheel import Effort, Said, command, environment, failed, fill, run, words
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,49 @@ def test_what_holds_the_output_open_is_not_waited_for(monkeypatch: pytest.Monkey
     Path(pidfile).unlink()
     os.kill(pid, signal.SIGKILL)
     assert status == 3 and took < 20
+
+
+WAITS = """\
+import subprocess, sys
+done = subprocess.run(["bash", "-c", sys.argv[1]], capture_output=True, text=True)
+print("heard", done.stdout.strip())
+"""
+
+
+@pytest.mark.parametrize("boxed", [False, True], ids=["plain", "sandbox"])
+@pytest.mark.parametrize(
+    "left", ["sleep 96", "setsid sh -c 'trap : TERM; while sleep 1; do :; done'"]
+)
+def test_what_a_build_leaves_running_does_not_hold_it_up(
+    left: str,
+    boxed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """As with uv: it waits until nobody holds the output of what it ran."""
+    monkeypatch.setattr(compile_wheel, "TICK_S", 0.3)
+    box = sandbox.make({"work": tmp_path}, tmp_path / "stage") if boxed else BOX
+    if boxed and not box.prefix:
+        pytest.skip("this machine has no sandbox")
+    begin = time.monotonic()
+    argv = [*box.prefix, sys.executable, "-c", WAITS, f"{left} & echo made"]
+    status, _ = run(argv, dict(os.environ), Effort())
+    assert status == 0 and time.monotonic() - begin < 30
+    out = capfd.readouterr().out
+    assert "heard made" in out and "note: ending what the build left running: " in out
+
+
+def test_a_build_that_works_alone_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing runs beside it, or it has a program of its own at work."""
+    monkeypatch.setattr(compile_wheel, "TICK_S", 0.1)
+    code = "import subprocess, time; time.sleep(1.5); subprocess.run(['sleep', '1.5'])"
+    background = f"(sleep 2 &); exec {sys.executable} -c '{code.replace(chr(39), chr(34))}'"
+    assert run([sys.executable, "-c", code], dict(os.environ), Effort())[0] == 0
+    assert shell(background)[0] == 0
+    assert "note: ending" not in capfd.readouterr().out
 
 
 def test_a_build_ends_when_we_are_ended() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import venv
 import zipfile
 from collections.abc import Callable, Mapping
@@ -511,6 +513,18 @@ def test_an_environment_is_asked_by_importing(tmp_path: Path, environment: Path)
         "signal 6",
         "ModuleNotFoundError: No module named 'kern.none'",
     ]
+
+
+def test_what_an_import_leaves_running_is_not_waited_for(tmp_path: Path, environment: Path) -> None:
+    code = "import pathlib, subprocess\nchild = subprocess.Popen(['sleep', '94'])\n"
+    code += f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid))\n"
+    path = wheel(tmp_path, {"kern.py": code.encode()}, tag="py3-none-any")
+    install(path, environment)
+    begin = time.monotonic()
+    told = verify(path, "--venv", python_of(environment), expect={"imports": ["kern"]})
+    took = time.monotonic() - begin
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert told.faults == [] and took < 60
 
 
 def test_an_environment_without_the_wheel(tmp_path: Path, environment: Path) -> None:
