@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -295,7 +296,7 @@ def test_who_locks_all_runs_beside_nobody(local: Shell, root: PurePosixPath) -> 
     wait = 'until [ -e "$1" ]; do sleep 0.1; done'
     for name in ("one", "two"):
         begin(local, root, job(f"echo ran; {wait}", str(root / name), id_=name, lock=name))
-        wait_for(lambda name=name: log_of(root, name) == "ran\n")
+        wait_for(partial(log_of, root, name))
     begin(local, root, job(f"echo alone; {wait}", str(root / "all"), id_="all", lock="all"))
     wait_for(lambda: jobs.poll(local, root, "all", 0).lock_holder == "other jobs")
     go_on(root / "one")

@@ -107,6 +107,12 @@ def test_nothing_goes_while_a_build_runs(tiny: Tiny) -> None:
     assert process.returncode == 0 and len(tiny.made("releases")) == 1
 
 
+def pruning(root: PurePosixPath, looked_s: float) -> Job:
+    action = prune_step(Cut(("store/k-1-0123",), (), 0), root, int(looked_s)).action
+    assert isinstance(action, Job)
+    return action
+
+
 def test_what_a_component_s_build_uses_stays(tmp_path: Path) -> None:
     """Its lock is its own: pruning waits for it, and then counts on nothing that it saw before."""
     shell, root = LocalShell(Host(name="local")), PurePosixPath(tmp_path)
@@ -115,19 +121,16 @@ def test_what_a_component_s_build_uses_stays(tmp_path: Path) -> None:
     build = Script('until [ -e "$1" ]; do sleep 0.1; done', (str(go),))
     jobs.start(shell, root, SUPERVISE, Job("build-x", build, "build-x"))
     wait_for(lambda: (tmp_path / "lock/build-x").exists(), "the build")
-    action = prune_step(Cut(("store/k-1-0123",), (), 0), root, int(time.time()) - 60).action
-    assert isinstance(action, Job)
-    jobs.start(shell, root, SUPERVISE, action)
-    wait_for(lambda: jobs.poll(shell, root, action.id, 0).lock_holder, "the pruning")
+    early, late = pruning(root, time.time() - 60), pruning(root, time.time() + 60)
+    jobs.start(shell, root, SUPERVISE, early)
+    wait_for(lambda: bool(jobs.poll(shell, root, early.id, 0).lock_holder), "the pruning")
     go.touch()
     said: list[bytes] = []
-    end = jobs.follow(shell, root, action.id, said.append, lambda _: None)
+    end = jobs.follow(shell, root, early.id, said.append, lambda _: None)
     assert end.rc == 1 and b"error: a build has begun meanwhile: build-x\n" in b"".join(said)
     assert item.exists()
-    action = prune_step(Cut(("store/k-1-0123",), (), 0), root, int(time.time())).action
-    assert isinstance(action, Job)
-    jobs.start(shell, root, SUPERVISE, action)
-    assert jobs.follow(shell, root, action.id, said.append, lambda _: None).rc == 0
+    jobs.start(shell, root, SUPERVISE, late)
+    assert jobs.follow(shell, root, late.id, said.append, lambda _: None).rc == 0
     assert not item.exists()
 
 
