@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import tarfile
 import tomllib
@@ -11,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from unified_diff import Changes, Fault, Misfit, apply_patch, is_applied, parse
+from wheel_rules import normal
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -138,7 +138,8 @@ def find_project(tree: Path, project: str, subdir: str) -> Path:
     """The folder to build: the one whose pyproject.toml has that name, else `subdir`."""
     if not project:
         return inside(tree, subdir)
-    found = [path.parent for path in sorted(tree.rglob("pyproject.toml")) if named(path) == project]
+    files = sorted(tree.rglob("pyproject.toml"))
+    found = [path.parent for path in files if named(path) == normal(project)]
     if len(found) == 1:
         return found[0]
     where = ", ".join(str(path.relative_to(tree)) for path in found) or "nowhere"
@@ -154,4 +155,4 @@ def named(path: Path) -> str:
     except (ValueError, OSError):
         return ""
     name = project.get("name", "") if isinstance(project, dict) else ""
-    return re.sub(r"[-_.]+", "-", str(name)).lower()
+    return normal(str(name))

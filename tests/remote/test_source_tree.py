@@ -269,7 +269,8 @@ def test_a_project_is_found_by_its_name(tree: Path) -> None:
     project(tree / "odd", "project = 3\n")
     project(tree / "bytes", "").joinpath("pyproject.toml").write_bytes(b"\xff\xfe")
     wanted = project(tree / "python/aot", "[project]\nname = 'SGL_Kernel.x'\n")
-    assert source_tree.find_project(tree, "sgl-kernel-x", "") == wanted
+    for spelled in ("sgl-kernel-x", "sgl_kernel_x", "SGL.Kernel-x"):
+        assert source_tree.find_project(tree, spelled, "") == wanted
     assert source_tree.find_project(tree, "", "docs") == (tree / "docs").resolve()
     assert source_tree.find_project(tree, "", "") == tree.resolve()
 
