@@ -6,9 +6,12 @@ import graphlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from packaging.utils import canonicalize_name
+
 from firstlight.build.component import Build, Component, Fetched, Source
 from firstlight.build.placeholders import fill
 from firstlight.build.recipe import Pick, Stack
+from firstlight.build.source import SdistSource
 
 TOOLKIT = "cuda-toolkit"
 FROM_SOURCE = ("sdist", "archive", "git")
@@ -39,6 +42,14 @@ class Choice:
     def from_source(self) -> bool:
         """True for what is compiled, or at least packed, by us."""
         return self.source.kind in FROM_SOURCE
+
+    @property
+    def project(self) -> str:
+        """The project whose wheel it is, as indexes compare names."""
+        named = self.build.project if self.build and self.from_source else ""
+        if isinstance(self.source, SdistSource):
+            named = named or self.source.name or ""
+        return canonicalize_name(named or self.name)
 
     @property
     def needs(self) -> tuple[str, ...]:

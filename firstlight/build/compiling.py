@@ -135,6 +135,7 @@ def expectation(order: Order, choice: Choice) -> dict[str, Any]:
     assert build is not None
     check = build.check
     return {
+        "project": choice.project,
         "targets": sorted({t for a in stack.arch_list for t in check.targets.get(a, ())}),
         "only": check.only,
         "ptx": check.ptx,

@@ -64,7 +64,8 @@ class Expectation:
 
     `targets`: each CUDA library holds machine code for one of them, and with `only` for nothing
     else; `except_` are patterns of libraries that need not. `glibc`: the newest that may be asked
-    for. `preloaded`: libraries of site-packages whose symbols are there for everyone.
+    for. `preloaded`: libraries of site-packages whose symbols are there for everyone. `project`:
+    whose wheel it is.
     """
 
     targets: tuple[str, ...] = ()
@@ -79,6 +80,7 @@ class Expectation:
     imports: tuple[str, ...] = ()
     check_ignores: tuple[str, ...] = ()
     preloaded: tuple[str, ...] = ("libtvm_ffi.so",)
+    project: str = ""
 
     @property
     def strict(self) -> bool:
@@ -128,6 +130,9 @@ def _typed(key: str, default: Any, value: Any) -> Any:
 
 def check_name(name: WheelName, expect: Expectation, has_libraries: bool) -> Iterator[Fault]:
     """Whether the tags of the file name are those of the expectation, and of its content."""
+    if expect.project and normal(name.name) != normal(expect.project):
+        what = f"it is a wheel of {normal(name.name)}, wanted is {normal(expect.project)}"
+        yield Fault("project", "", what)
     if has_libraries and "any" in name.platforms:
         yield Fault("tag", "", f"platform tag {name.platform}, and there are compiled libraries")
     if expect.python and not _takes(name, expect.python):

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from firstlight.build.check import check_stack
+from firstlight.build.choose import choose
 from firstlight.build.component import Component
 from firstlight.build.componentcheck import check_component
 from firstlight.build.lock import LockFile, PythonLock, make_lock, render
@@ -227,6 +228,30 @@ def lock_faults(build: tuple[Wheel, ...], archives: tuple[str, ...]) -> list[str
     lock = make_lock(stack.value, parts, {"3.11": found}, tools, archives={"other": held})
     document = load(render(lock), "l.yaml", LockFile)
     return [str(fault) for fault in check_lock(stack, document, parts)]
+
+
+@pytest.mark.parametrize(
+    "source, project, wanted",
+    [
+        ("{kind: sdist}", "", "my-kernel"),
+        ("{kind: sdist, name: Other_Name}", "", "other-name"),
+        ("{kind: git, url: 'https://h/x', ref: v1}", "sgl_kernel", "sgl-kernel"),
+        ("{kind: git, url: 'https://h/x', ref: v1}", "", "my-kernel"),
+    ],
+)
+def test_a_component_says_whose_wheel_it_makes(source: str, project: str, wanted: str) -> None:
+    text = f"""\
+schema: 1
+name: my_kernel
+title: Kernels
+versions: {{"1.0": {{sources: [{source}]}}}}
+build: {{backend: pep517, project: "{project}", requires: [ninja==1.13.0]}}
+"""
+    part = load(text, "recipes/components/my_kernel.yaml", Component).value
+    picks = 'components: {my_kernel: {version: "1.0"}}\n'
+    alone = re.sub(r"components:\n(  .*\n)+", picks, STACK)
+    made = choose(load(alone, "s.yaml", Stack).value, {"my_kernel": part})
+    assert made["my_kernel"].project == wanted
 
 
 def test_a_lock_holds_what_a_component_is_built_with_and_its_source_first() -> None:

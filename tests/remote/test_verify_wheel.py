@@ -301,6 +301,14 @@ def test_tags_are_held_against_the_host(
     assert bool(faults) == bool(told)
 
 
+def test_a_wheel_is_of_the_project_that_was_asked_for(tmp_path: Path) -> None:
+    path = wheel(tmp_path, {"kern/a.py": b""}, tag="py3-none-any")
+    assert verify(path, expect={"project": "Kern"}).faults == []
+    told = verify(path, expect={"project": "sgl_kern"})
+    assert told.faults == [("project", "", "it is a wheel of kern, wanted is sgl-kern")]
+    assert told.code == 1
+
+
 def test_a_module_of_one_python_in_a_wheel_of_many(tmp_path: Path, plain: Path) -> None:
     module = "kern/ops.cpython-310-x86_64-linux-gnu.so"
     told = verify(wheel(tmp_path, {module: plain}, tag=MANYLINUX))
