@@ -8,14 +8,17 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from firstlight.build.choose import TOOLKIT, cycle
+from firstlight.build.choose import TOOLKIT, cycle, planned_values
 from firstlight.build.component import Component
-from firstlight.build.componentcheck import bad_version
+from firstlight.build.componentcheck import LOCAL, bad_version
+from firstlight.build.placeholders import fill, unknown
 from firstlight.build.recipe import PatchEntry, PatchRegistry, Prebuilt, Stack, pin
 from firstlight.build.wheel import fits, says
 from firstlight.core.command import assignments
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place, nearest
+
+_TAG = "; give the stack a `tag`, like 'cu130.sm120'"
 
 
 def check_stack(
@@ -148,12 +151,22 @@ def _picks(stack: Stack, components: Mapping[str, Component]) -> Iterator[tuple[
                 f"{message}{nearest(pick.version, component.versions)}",
             )
             continue
+        if local := _bad_local(stack, pick.version, component):
+            place = ("tag",) if "tag" in stack.model_fields_set else ("components", name)
+            yield place, f"{name} {pick.version} would be {pick.version}+{local}, no version{_TAG}"
         kinds = [source.kind for source in version.sources]
         if pick.source and pick.source not in kinds:
             message = f"{name} {pick.version} has no source {pick.source!r}"
             yield ("components", name, "source"), f"{message}{nearest(pick.source, kinds)}"
         elif (pick.source or kinds[0]) in ("sdist", "archive", "git"):
             yield from _buildable(stack, component)
+
+
+def _bad_local(stack: Stack, version: str, component: Component) -> str:
+    """The local version that a component gets in a stack, where that is none; else ""."""
+    local = fill(component.local_version, planned_values(stack, version, component.build))
+    known = not unknown(component.local_version, ())
+    return local if known and local and not LOCAL.fullmatch(local) else ""
 
 
 def _cuda(stack: Stack) -> Iterator[tuple[Place, str]]:

@@ -15,7 +15,7 @@ from firstlight.core.command import assignments
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place, nearest
 
-_LOCAL = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
+LOCAL = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 _GENCODE, _TARGET = re.compile(r"[1-9][0-9]+[af]?"), re.compile(r"sm_[1-9][0-9]+[af]?")
 # By these a build is where it should be, with the toolkit and at the time of its lock.
 _OURS = ("PATH", "HOME", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "SOURCE_DATE_EPOCH")
@@ -74,7 +74,7 @@ def _local_version(component: Component) -> Iterator[tuple[Place, str]]:
     for word in words:
         yield ("local_version",), _no_word(word, PLANNED)
     sample = re.sub(r"\$\{[^}]*\}", "x", component.local_version)
-    if not words and sample and not _LOCAL.fullmatch(sample):
+    if not words and sample and not LOCAL.fullmatch(sample):
         message = f"{component.local_version!r} is no local version; letters, digits and dots only"
         yield ("local_version",), message
 

@@ -120,6 +120,13 @@ def test_a_fault_of_a_stack_is_shown_at_its_place(old: str, new: str, message: s
     assert faults_of(old, new) == [f"{AT}:{message}"]
 
 
+@pytest.mark.parametrize(("tag", "place"), [("tag: ''\n", "31:6"), ("", "9:22")])
+def test_a_stack_without_a_tag_makes_no_half_version(tag: str, place: str) -> None:
+    """`firstlight.` behind the plus is no version, and hours later nothing would install it."""
+    message = "sglang 0.5.23 would be 0.5.23+firstlight., no version; give the stack a `tag`, like"
+    assert faults_of("tag: cpu\n", tag) == [f"{AT}:{place}: {message} 'cu130.sm120'"]
+
+
 def test_every_fault_is_told_at_once() -> None:
     text = STACK.replace("einops==0.8.2", "einops").replace("{sglang:", "{other:")
     assert len(check_stack(stack(text), parts(), parts())) == 2
