@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -34,9 +35,16 @@ from firstlight.build.source import (
 )
 from firstlight.build.wheel import Wheel
 from firstlight.core.command import Script
+from firstlight.core.errors import StepError
 from firstlight.core.plan import Run, Step
 
 TIMEOUT_S = 3600.0
+# What pip and uv say when nothing answers them.
+_NO_ROUTE = re.compile(
+    r"Failed to establish a new connection|Failed to fetch|error sending request|dns error"
+    r"|[Cc]onnection (?:refused|reset|timed out)|Temporary failure in name resolution"
+    r"|Network is unreachable|network was disabled"
+)
 
 _ASK = """\
 set -euo pipefail
@@ -116,6 +124,29 @@ def _ask(desk: Desk, program: str, request: str, *more: str) -> Script:
 
 def _step(key: str, title: str, script: Script) -> Step:
     return Step(key, title, Run(script, TIMEOUT_S), where="controller")
+
+
+def failure(step: Step, stack: Stack, said: str) -> StepError:
+    """Why a step of resolving failed, in the words of what failed, and what to do about it."""
+    lines = said.strip().splitlines()
+    ours = {
+        mark: [one for one in lines if one.startswith(mark)][-1:] for mark in ("error: ", "fix: ")
+    }
+    error, fix = (words[0].partition(": ")[2] if words else "" for words in ours.values())
+    rest = [one for one in lines if one not in (*ours["error: "], *ours["fix: "])]
+    what = f"cannot {step.title}: {error}" if error else f"cannot {step.title}"
+    remedy = f"{fix or _remedy(step.id, stack, said)}; then run: invoke lock --stack {stack.name}"
+    return StepError(what, where="local", remedy=remedy, log="\n".join(rest))
+
+
+def _remedy(key: str, stack: Stack, said: str) -> str:
+    recipe = f"recipes/stacks/{stack.name}.yaml"
+    if _NO_ROUTE.search(said):
+        asked = "pip's settings" if key == "uv" else "UV_DEFAULT_INDEX, or a uv.toml"
+        return f"let this machine reach a package index ({asked})"
+    if key == "uv":
+        return f"pin a uv in `tools` of {recipe} that this machine's pip can find"
+    return f"change what it names, in {recipe} or in a component's recipe, until it goes together"
 
 
 def _has_toolkit(stack: Stack, choices: Mapping[str, Choice]) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path, PurePosixPath
 
 from firstlight.build.choose import choose
 from firstlight.build.lock import LockFile, render
-from firstlight.build.locking import Desk, lock_steps, read_lock
+from firstlight.build.locking import Desk, failure, lock_steps, read_lock
 from firstlight.build.recipe import Stack
 from firstlight.build.release import Layout
 from firstlight.build.wheel import Wheel
-from firstlight.core.errors import FirstlightError, StepError
+from firstlight.core.errors import FirstlightError
 from firstlight.core.plan import Plan, Run, preview
 from firstlight.core.report import Report
 from firstlight.effects import catalog, library
@@ -51,22 +51,31 @@ def run(
         plan = Plan("lock", "local", tuple(lock_steps(recipe, choices, desk)))
         if dry_run:
             return Report(preview(plan))
-        found = _execute(plan, shell, console)
-    path.parent.mkdir(exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(render(read_lock(recipe, components, choices, found)), encoding="utf-8")
-    partial.replace(path)
+        found = _execute(plan, recipe, shell, console)
+    _write(path, render(read_lock(recipe, components, choices, found)))
     return Report(f"wrote {catalog.shown(path, root)}", {"stack": recipe.name, "lock": str(path)})
 
 
-def _execute(plan: Plan, shell: Shell, console: Console) -> dict[str, str]:
+def _write(path: Path, text: str) -> None:
+    """The whole lock or nothing of it; raises FirstlightError where it may not be written."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        what = f"cannot write {path}: {error.strerror}"
+        raise FirstlightError(what, remedy="make room for it there, or let it be written") from None
+
+
+def _execute(plan: Plan, stack: Stack, shell: Shell, console: Console) -> dict[str, str]:
     outputs: dict[str, str] = {}
     for step in plan.steps:
         assert isinstance(step.action, Run)
         console.say(step.title)
         result = shell.run(step.action.script, step.action.timeout_s)
         if not result.ok:
-            raise StepError(f"cannot {step.title}", where="local", log=result.error_text)
+            raise failure(step, stack, result.error_text)
         outputs[step.id] = result.text
     return outputs
 
@@ -86,7 +95,6 @@ def _known_uv(root: Path, stack: Stack) -> Wheel | None:
 def only_stack(root: Path) -> str:
     names = catalog.names(root, recipes.STACKS)
     if len(names) != 1:
-        raise UnknownName(
-            f"which stack? there are: {', '.join(names) or 'none'}", remedy="say --stack NAME"
-        )
+        remedy = "say --stack NAME" if names else f"write one: {recipes.STACKS}/NAME.yaml"
+        raise UnknownName(f"which stack? there are: {', '.join(names) or 'none'}", remedy=remedy)
     return names[0]

@@ -9,8 +9,11 @@ import pytest
 
 from firstlight.build.lock import LockFile
 from firstlight.build.lockcheck import check_lock
+from firstlight.build.locking import failure
 from firstlight.build.recipe import Stack
+from firstlight.core.command import Script
 from firstlight.core.errors import FirstlightError, StepError
+from firstlight.core.plan import Run, Step
 from firstlight.core.schema import load
 from firstlight.effects.console import Console
 from firstlight.flows import recipes
@@ -99,6 +102,55 @@ def test_an_unknown_stack_is_told_with_the_nearest_name(project: Path) -> None:
         run(project, console(), stack="smal")
 
 
+def test_without_an_index_it_is_told_what_to_do(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("PIP_NO_INDEX", "1"), ("PIP_CONFIG_FILE", "/dev/null")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(StepError, match="cannot get uv") as caught:
+        run(project, console(), stack="small")
+    assert "-> pin a uv in `tools` of recipes/stacks/small.yaml that" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "what", "remedy", "log"),
+    [
+        (
+            "looking\nerror: v1 of x is at 12\nfix: pin the one that you want\n",
+            "cannot look up: v1 of x is at 12",
+            "pin the one that you want",
+            "looking",
+        ),
+        (
+            "error: Failed to fetch: `https://h/simple/x/`\n  Caused by: dns error",
+            "cannot look up: Failed to fetch: `https://h/simple/x/`",
+            "let this machine reach a package index (UV_DEFAULT_INDEX, or a uv.toml)",
+            "  Caused by: dns error",
+        ),
+        (
+            "  x No solution found when resolving: a==1 and b==2",
+            "cannot look up",
+            "change what it names, in recipes/stacks/small.yaml or in a component's recipe, until"
+            " it goes together",
+            "x No solution found when resolving: a==1 and b==2",
+        ),
+    ],
+)
+def test_every_failure_says_what_to_do(said: str, what: str, remedy: str, log: str) -> None:
+    stack = load(STACK, "small.yaml", Stack).value
+    error = failure(Step("tools", "look up", Run(Script(""))), stack, said)
+    assert (error.what, error.log) == (what, log)
+    assert error.remedy == f"{remedy}; then run: invoke lock --stack small"
+
+
+def test_a_project_without_a_stack_is_told_to_write_one(project: Path) -> None:
+    (project / "recipes" / "stacks" / "small.yaml").unlink()
+    with pytest.raises(UnknownName, match=r"which stack\? there are: none") as caught:
+        run(project, console())
+    assert caught.value.remedy == "write one: recipes/stacks/NAME.yaml"
+
+
 @pytest.mark.slow
 def test_a_stack_is_resolved_to_files_that_go_with_it(project: Path) -> None:
     report = run(project, console(), stack="small")
@@ -128,4 +180,6 @@ def test_what_cannot_be_resolved_is_told_in_uv_s_words_and_writes_nothing(projec
         run(project, console(), stack="small")
     assert "cannot resolve the requirements for Python 3.12" in str(caught.value)
     assert "markupsafe==0.0.99" in caught.value.log
+    assert "change what it names, in recipes/stacks/small.yaml" in caught.value.remedy
+    assert caught.value.remedy.endswith("; then run: invoke lock --stack small")
     assert not (project / "recipes" / "locks").exists()
