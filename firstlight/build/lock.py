@@ -33,15 +33,16 @@ class PythonLock(Model):
 
 
 class LockFile(Model):
-    """A stack resolved; `inputs` is the digest of what was resolved.
+    """A stack resolved; `inputs` is the digest of what was resolved, `contents` of what was found.
 
-    `archives` are the sources of a component: its own first, then what it would fetch. `toolkit`
-    are the wheels of the CUDA toolkit.
+    A lock from before `contents` was kept has none. `archives` are the sources of a component: its
+    own first, then what it would fetch. `toolkit` are the wheels of the CUDA toolkit.
     """
 
     schema_: Literal[1] = Field(alias="schema")
     stack: str
     inputs: Sha256
+    contents: Sha256 | None = None
     tools: tuple[Wheel, ...]
     toolkit: tuple[Wheel, ...] = ()
     archives: Mapping[str, tuple[LockedSource, ...]] = Field(default_factory=dict)
@@ -59,6 +60,11 @@ def lock_inputs(stack: Stack, components: Mapping[str, Component]) -> str:
         data[key] = sorted(data[key])
     used = [_asked_of(choice) for choice in choose(stack, components).values()]
     return digest({**data, "components": sorted(used, key=lambda part: str(part["name"]))})
+
+
+def lock_contents(lock: LockFile) -> str:
+    """Digest of everything that a lock says, but for this digest itself."""
+    return digest(lock.model_dump(mode="json", exclude={"contents"}, exclude_defaults=True))
 
 
 def _asked_of(choice: Choice) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def make_lock(
         )
         for python, found in sorted(resolved.items())
     }
-    return LockFile(
+    made = LockFile(
         schema=1,
         stack=stack.name,
         inputs=lock_inputs(stack, components),
@@ -115,6 +121,7 @@ def make_lock(
         archives=dict(sorted((archives or {}).items())),
         pythons=pythons,
     )
+    return made.model_copy(update={"contents": lock_contents(made)})
 
 
 def render(lock: LockFile) -> str:

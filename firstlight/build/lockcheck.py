@@ -9,7 +9,13 @@ from packaging.utils import canonicalize_name
 from firstlight.build.check import check_stack
 from firstlight.build.choose import Choice, choose
 from firstlight.build.component import Component, Source, ToolkitSource, WheelSource
-from firstlight.build.lock import LockFile, PythonLock, lock_inputs, prebuilt_wheels
+from firstlight.build.lock import (
+    LockFile,
+    PythonLock,
+    lock_contents,
+    lock_inputs,
+    prebuilt_wheels,
+)
 from firstlight.build.recipe import Stack, pin
 from firstlight.build.source import LockedSource, check_sdist, moved
 from firstlight.build.wheel import Wheel, fits, says
@@ -45,6 +51,9 @@ def check_lock(
     faults += [lock.fault(place, text) for place, text in _unsound(stack.value, lock.value)]
     if not faults and lock.value.inputs != lock_inputs(stack.value, components):
         faults.append(stack.fault((), f"changed since {lock.file} was made from it"))
+    if not faults and lock.value.contents not in (None, lock_contents(lock.value)):
+        what = "something in this lock was changed after it was made: a hash, a size, a tree, a url"
+        faults.append(lock.fault(("contents",), what))
     return tuple(faults)
 
 

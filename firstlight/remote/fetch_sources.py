@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import web
-from fetch_wheels import Fault, megabytes, no_space, say
+from fetch_wheels import BAD_LOCK, Fault, megabytes, no_space, say
 from find_sdist import find, settings_here
 from git_tree import Request, request_of
 from mirrors import is_local, mirrored
@@ -46,7 +46,15 @@ class Source:
     size: int | None = None
     url: str | None = None
     commit: str | None = None
+    tree: str | None = None
     submodules: Any = "none"
+
+    def require(self, size: int, tree: str | None = None) -> None:
+        """Raises Fault where its content is right, and something else is said of it wrongly."""
+        told = [("size", self.size, size), ("tree", self.tree, tree)]
+        for key, said, found in told:
+            if None not in (said, found) and said != found:
+                raise Fault(f"{self.file}: its {key} is {found}, the lock says {said}", BAD_LOCK)
 
     def request(self, mirrors: Mapping[str, str]) -> Request:
         """A git tree as pack_git reads it."""
@@ -66,8 +74,11 @@ class Depot:
         """pip's settings, asked for once and only where they are needed."""
         return settings_here()
 
+    def place(self, source: Source) -> Path:
+        return self.dest / source.sha256 / source.file
+
     def has(self, source: Source) -> bool:
-        return (self.dest / source.sha256 / source.file).exists()
+        return self.place(source).exists()
 
 
 def source_of(entry: Mapping[str, Any]) -> Source:
@@ -122,11 +133,15 @@ def bring_tree(source: Source, depot: Depot) -> int:
             f"{source.file}: sha256 of the packed tree is {packed.sha256}, wanted {source.sha256}",
             "lock again: the submodules or the program that packs are others than the lock's",
         )
+    source.require(packed.size, packed.tree)
     return packed.size
 
 
 def fetch(depot: Depot, sources: list[Source]) -> None:
     missing = [source for source in sources if not depot.has(source)]
+    for source in sources:
+        if source not in missing:
+            source.require(depot.place(source).stat().st_size)
     expected = sum(source.size or 0 for source in missing)
     here, total = len(sources) - len(missing), 0
     say(f"{here} of {len(sources)} sources are here, {megabytes(expected)} to fetch")
@@ -136,6 +151,7 @@ def fetch(depot: Depot, sources: list[Source]) -> None:
         size_of = f", {megabytes(source.size)}" if source.size else ""
         say(f"fetching {source.name} ({source.kind}{size_of})")
         size = bring(source, depot)
+        source.require(size)
         total += size
         say(f"[{number}/{len(sources)}] {source.file} {megabytes(size)}")
     say(f"{len(missing)} sources fetched, {megabytes(total)}")

@@ -53,6 +53,11 @@ REQUIREMENT = re.compile(r"[\w.-]+==[\w.+!]+ --hash=sha256:[0-9a-f]{64}\n")
 WHEEL_NAME = re.compile(r"[\w.+!]+(-[\w.+!]+){4,5}\.whl")
 
 
+BAD_LOCK = (
+    "the lock was changed since it was made (make it again with `invoke lock`), or that file was"
+)
+
+
 class Fault(Exception):
     """What went wrong, what to do about it, and the exit code that tells a program."""
 
@@ -71,6 +76,11 @@ class Wheel:
     sha256: str
     size: int | None = None
     index: str | None = None
+
+    def require(self, size: int) -> None:
+        """Raises Fault where its content is right, and the size that is said of it is not."""
+        if self.size is not None and self.size != size:
+            raise Fault(f"{self.file}: its size is {size}, the lock says {self.size}", BAD_LOCK)
 
     def requirement(self) -> str:
         return f"{self.name}=={self.version} --hash=sha256:{self.sha256}\n"
@@ -233,6 +243,7 @@ def put_in_place(wheel: Wheel, found: Path, dest: Path) -> int:
         os.fsync(file.fileno())
     if got != wheel.sha256:
         raise wrong_sha256(wheel.file, wheel.sha256, got)
+    wheel.require(found.stat().st_size)
     home = dest / wheel.sha256
     # It may be there and empty: whoever removes a damaged wheel leaves its folder.
     home.mkdir(exist_ok=True)
@@ -256,6 +267,9 @@ def batches(wheels: list[Wheel]) -> Iterator[list[Wheel]]:
 
 def fetch(pip: Pip, wheels: list[Wheel], dest: Path, staging: Path) -> None:
     missing = [wheel for wheel in wheels if not (dest / wheel.sha256 / wheel.file).exists()]
+    for wheel in wheels:
+        if wheel not in missing:
+            wheel.require((dest / wheel.sha256 / wheel.file).stat().st_size)
     done, total, expected = len(wheels) - len(missing), 0, known_size(missing)
     say(f"{done} of {len(wheels)} wheels are here, {megabytes(expected)} to fetch")
     if shutil.disk_usage(dest).free < 1.5 * expected:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -111,12 +112,12 @@ def test_a_stack_with_faults_of_its_own_is_not_compared() -> None:
         (
             "file: einops-0.8.2",
             "file: einops-0.8.1",
-            "11:44: einops-0.8.1-py3-none-any.whl is not einops 0.8.2",
+            "12:44: einops-0.8.1-py3-none-any.whl is not einops 0.8.2",
         ),
         (
             "sglang-0.5.23-cp311-cp311",
             "sglang-0.5.23-cp310-cp310",
-            "15:45: sglang-0.5.23-cp310-cp310-manylinux_2_34_x86_64.whl does not fit Python 3.11 "
+            "16:45: sglang-0.5.23-cp310-cp310-manylinux_2_34_x86_64.whl does not fit Python 3.11 "
             "on x86_64",
         ),
         (
@@ -131,6 +132,23 @@ def test_a_lock_that_was_edited_by_hand_is_told(old: str, new: str, message: str
     assert old in text
     found = [str(f) for f in check_lock(stack(), written(text.replace(old, new, 1)), parts())]
     assert found == [f"{FILE}:{message}"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("size: 1000000", "size: 1000001"), ("b1" * 32, "b0" * 32), ("f1" * 32, "f0" * 32)],
+)
+def test_no_value_of_a_lock_changes_unseen(old: str, new: str) -> None:
+    """What only a download could tell, hours later or never, is seen when the lock is read."""
+    text = render(lock())
+    assert old in text
+    (fault,) = check_lock(stack(), written(text.replace(old, new, 1)), parts())
+    assert str(fault).startswith(f"{FILE}:6:11: something in this lock was changed after it was")
+
+
+def test_a_lock_from_before_its_contents_were_kept_still_goes() -> None:
+    text = re.sub(r"contents: .*\n", "", render(lock()))
+    assert check_lock(stack(), written(text.replace("size: 1000000", "size: 5")), parts()) == ()
 
 
 def test_a_lock_names_only_indexes_of_its_stack() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,12 @@ def test_a_wheel_that_is_not_what_the_lock_says(tiny: Tiny) -> None:
     right = tiny.project.read(LOCK).partition(f"{wheel}, sha256: ")[2][:64]
     wrong = "a" * 64
     tiny.project.change(LOCK, (right, wrong))
+    for verb in (("build",), ("check",), ("lock", "--stack", "tiny", "--check")):
+        done = tiny.project.invoke(*verb)
+        assert done.returncode == 2
+        assert f"{LOCK}:6:11: something in this lock was changed" in done.stdout + done.stderr
+    # As a lock from before its contents were kept.
+    tiny.project.write(LOCK, re.sub(r"contents: .*\n", "", tiny.project.read(LOCK)))
     message = build_fails(tiny)
     assert f"{wheel}: sha256 is {right}, wanted {wrong}" in message
     assert "-> do not use that file; find out what changed it" in message

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -143,6 +144,26 @@ def test_every_kind_comes_to_its_hash(tmp_path: Path, store: Store) -> None:
     homes = [tmp_path / "dest" / digest for digest in (git["sha256"], archive, sdist)]
     assert [sha256(next(home.iterdir())) for home in homes] == [home.name for home in homes]
     assert list((tmp_path / "dest" / ".parts").iterdir()) == []
+
+
+@pytest.mark.parametrize(("key", "wrong"), [("size", 5), ("tree", "0" * 40)])
+def test_what_a_lock_says_beside_the_hash_is_compared_too(
+    tmp_path: Path, key: str, wrong: object
+) -> None:
+    tree = repository(tmp_path / "tree", {"a.txt": "a"})
+    (tmp_path / "pack.json").write_text(json.dumps({"url": str(tree), "ref": "main"}))
+    packed = json.loads(run("pack_git.py", tmp_path / "pack.json", tmp_path / "other").out)
+    git = {name: packed[name] for name in ("file", "sha256", "size", "commit", "tree", "time")}
+    asked = {"name": "tree", "kind": "git", "url": str(tree), "submodules": "none", **git}
+    assert fetch(tmp_path, asked).code == 0
+    changed = {**asked, key: wrong}
+    if key == "tree":
+        # What is here is known by its hash; its tree only by the repository.
+        shutil.rmtree(tmp_path / "dest" / git["sha256"])
+    ended = fetch(tmp_path, changed)
+    assert ended.code == 1
+    assert f"{git['file']}: its {key} is {git[key]}, the lock says {wrong}" in ended.err
+    assert "fix: the lock was changed since it was made" in ended.err
 
 
 def test_what_is_there_is_left_alone_and_needs_no_network(tmp_path: Path) -> None:

@@ -56,12 +56,13 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     first, second = wheels(tmp_path, 2)
     there = tmp_path / "dest" / sha256(first) / first.name
     there.parent.mkdir(parents=True)
-    there.write_text("as it was")
     first_entry = entry(first)
+    as_it_was = "as it was".ljust(first.stat().st_size)
+    there.write_text(as_it_was)
     first.unlink()
     ended = fetch(tmp_path, [first_entry, entry(second)])
     assert ended.code == 0
-    assert there.read_text() == "as it was"
+    assert there.read_text() == as_it_was
     assert "[2/2] part1-1.0" in ended.out
 
 
@@ -101,6 +102,17 @@ def test_a_wheel_that_no_index_has(tmp_path: Path) -> None:
     ended = fetch(tmp_path, [entry(gone)], PIP_NO_INDEX="1")
     assert ended.code == 1
     assert f"error: {gone.name} is on no index\nfix: " in ended.err
+
+
+def test_a_size_that_the_lock_says_wrongly_is_refused(tmp_path: Path) -> None:
+    """Also of a wheel that lies there already."""
+    (wheel,) = wheels(tmp_path, 1)
+    size = wheel.stat().st_size
+    told = f"error: {wheel.name}: its size is {size}, the lock says {size + 1}\nfix: the lock was"
+    assert told in fetch(tmp_path, [entry(wheel, size=size + 1)]).err
+    assert fetch(tmp_path, [entry(wheel)]).code == 0
+    ended = fetch(tmp_path, [entry(wheel, size=size + 1)])
+    assert ended.code == 1 and told in ended.err
 
 
 def test_a_full_disk_is_told_before_the_work(tmp_path: Path) -> None:
