@@ -1,4 +1,4 @@
-"""The programs that run on hosts, as files of this package."""
+"""The programs that run on hosts and the fixed texts, as files of this package."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent.parent / "remote"
+_TEXTS = Path(__file__).parent.parent / "accuracy" / "texts"
 
 
 def program(name: str) -> str:
@@ -17,6 +18,11 @@ def programs() -> dict[str, Path]:
     """Every program that runs on a host, by file name."""
     kinds = {".py", ".sh"}
     return {path.name: path for path in sorted(PROGRAMS.iterdir()) if path.suffix in kinds}
+
+
+def texts() -> dict[str, str]:
+    """The fixed texts that a comparison scores, by name."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(_TEXTS.glob("*.txt"))}
 
 
 def sha256(path: Path) -> str:
