@@ -133,6 +133,15 @@ def audit(c, profile="", host="", stack="", model="", json=False, debug=False):
     )  # fmt: skip
 
 
+@verb(kv="the precisions, the first is what the others are held against: bf16,fp8_e4m3")
+def compare(c, profile="", host="", kv="", json=False, dry_run=False, debug=False):
+    """Measure what each KV precision costs: launch one after another, score the same texts."""
+    front.run(
+        "compare", ROOT, profile=profile, host=host, kv=kv,
+        json=json, dry_run=dry_run, debug=debug,
+    )  # fmt: skip
+
+
 @verb(check="say whether the lock goes with its stack, and resolve nothing")
 def lock(c, stack="", check=False, dry_run=False, debug=False):
     """Resolve a stack to exact files with their hashes."""
@@ -180,6 +189,6 @@ def fetch(c, stack="", dry_run=False, debug=False):
 
 VERBS = (
     up, build, fetch, deploy, stop, status, logs, smoke, ask, facts, check, render, kv, lock,
-    verify, explain, ship, sbom, prune, audit,
+    verify, explain, ship, sbom, prune, audit, compare,
 )  # fmt: skip
 namespace = Collection(*VERBS)

@@ -41,7 +41,7 @@ def measured(kv: str, *texts: Scores, context: int = 8192, said: str = "one two"
 
 @st.composite
 def two(draw: st.DrawFn) -> tuple[Measured, Measured]:
-    """Two precisions that scored the same texts; extreme figures by hypothesis, the rest by seed."""
+    """Two precisions that scored the same texts; the extremes by hypothesis, the rest by seed."""
     sizes = draw(st.lists(st.integers(1, 400), min_size=1, max_size=3))
     ends = draw(st.lists(LOGPROBS, min_size=2, max_size=8))
     one = random.Random(draw(st.integers(0, 2**32)))

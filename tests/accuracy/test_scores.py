@@ -68,7 +68,8 @@ def test_a_long_answer_is_its_tokens() -> None:
     choice = {"finish_reason": "length", "logprobs": {"content": content}}
     found = read_answer({"choices": [choice]})
     assert (found.tokens, found.finish) == (("The", " sky"), "length")
-    for broken in ({}, {"choices": []}, {"choices": [{"logprobs": None}]}):
+    lacking: list[object] = [{}, {"choices": []}, {"choices": [{"logprobs": None}]}]
+    for broken in lacking:
         with pytest.raises(ProofError, match="without its tokens"):
             read_answer(broken)
 

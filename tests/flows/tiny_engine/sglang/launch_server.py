@@ -9,12 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from sglang.srt.server_args import ServerArgs
+from sglang.srt import scoring, server_args
 
 BUILT = "as published"
 ANSWERS = {"France": "The capital of France is Paris.", "days": "There are 7 days in a week."}
 ECHO = "Copy this text exactly:\n\n"
-DTYPES = {"fp8": "torch.float8_e4m3fn"}
+DTYPES = {"fp8_e4m3": "torch.float8_e4m3fn", "fp8_e5m2": "torch.float8_e5m2"}
+REFUSAL = "CPU FP8 KV cache requires Intel AMX support."
 options = argparse.Namespace()
 
 
@@ -30,8 +31,19 @@ def answer(question: str) -> str:
     return next((text for word, text in ANSWERS.items() if word in question), "I do not know that.")
 
 
+def said(path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The body of an answer to a POST."""
+    if path == "/generate":
+        return scoring.generate(body, options.kv_cache_dtype, options.fault)
+    if body.get("logprobs"):
+        return scoring.answer(options.kv_cache_dtype)
+    text = answer(body["messages"][-1]["content"])
+    message = {"role": "assistant", "content": text}
+    return {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+
 class Handler(BaseHTTPRequestHandler):
-    """The four endpoints that a deploy uses."""
+    """The endpoints that a deploy and a comparison use."""
 
     def do_GET(self) -> None:
         found: dict[str, Any] = {
@@ -47,9 +59,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        text = answer(body["messages"][-1]["content"])
-        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        self.reply(200, {"choices": [choice]})
+        self.reply(200, said(self.path, body))
 
     def reply(self, status: int, body: Any) -> None:
         data = json.dumps(body).encode()
@@ -74,9 +84,13 @@ def load() -> None:
         time.sleep(3600)
     if options.fault == "crash":
         raise RuntimeError("the third shard cannot be read")
+    if options.fault == "amx" and options.kv_cache_dtype == "fp8_e4m3":
+        raise ValueError(REFUSAL)
     say("Load weight end. elapsed=0.10 s, type=Tiny, avail mem=8.90 GB, mem usage=0.10 GB.")
-    tokens, dtype = options.max_total_tokens, DTYPES.get(options.fault, "torch.bfloat16")
-    sizes = "K size: 0.18 GB, V size: 0.18 GB"
+    flag = "fp8_e4m3" if options.fault == "fp8" else options.kv_cache_dtype
+    tokens, dtype = options.max_total_tokens, DTYPES.get(flag, "torch.bfloat16")
+    size = "0.18" if dtype == "torch.bfloat16" else "0.09"
+    sizes = f"K size: {size} GB, V size: {size} GB"
     say(f"KV Cache is allocated. dtype: {dtype}, #tokens: {tokens}, {sizes}")
     say("Memory pool end. avail mem=8.50 GB")
     say(f"max_total_num_tokens={tokens}, max_running_requests=8, context_len=8192")
@@ -92,7 +106,7 @@ def serve() -> threading.Thread:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="launch_server.py")
-    ServerArgs.add_cli_args(parser)
+    server_args.ServerArgs.add_cli_args(parser)
     parser.parse_args(namespace=options)
     if options.fault == "argument":
         parser.error("argument --device: no such device")

@@ -9,7 +9,7 @@ from pathlib import Path
 while "TINY_GATE" in os.environ and Path(os.environ["TINY_GATE"]).exists():
     time.sleep(0.05)
 
-FAULTS = ("none", "crash", "argument", "silent", "deaf", "wrong", "fp8", "late")
+FAULTS = ("none", "crash", "argument", "silent", "deaf", "wrong", "fp8", "late", "amx", "nan")
 
 
 class ServerArgs:
@@ -24,7 +24,7 @@ class ServerArgs:
         parser.add_argument("--port", type=int, default=30000, help="port")
         parser.add_argument("--device", help="cpu")
         parser.add_argument(
-            "--kv-cache-dtype", default="auto", choices=["auto", "bf16", "fp8_e4m3"]
+            "--kv-cache-dtype", default="auto", choices=["auto", "bf16", "fp8_e4m3", "fp8_e5m2"]
         )
         parser.add_argument("--max-total-tokens", type=int, help="tokens of the KV pool")
         parser.add_argument("--fault", default="none", choices=FAULTS, help="how to go wrong")

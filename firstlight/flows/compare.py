@@ -1,0 +1,235 @@
+"""`invoke compare`: what each KV precision really costs, measured one launch after another."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from firstlight.accuracy import comparetext
+from firstlight.accuracy.comparejson import to_json
+from firstlight.accuracy.comparison import Comparison, Refusal, compare
+from firstlight.accuracy.scores import Measured
+from firstlight.accuracy.suite import Suite
+from firstlight.build.failures import Rules
+from firstlight.core.errors import HostError, ProofError, StepError
+from firstlight.core.plan import Plan, preview
+from firstlight.core.report import Report
+from firstlight.core.words import span
+from firstlight.effects import catalog, execute, library
+from firstlight.effects.console import Console
+from firstlight.effects.interrupts import undisturbed
+from firstlight.effects.shell import Shell
+from firstlight.flows import comparekeep, comparescore, comparestage, prove, recipes, server, watch
+from firstlight.flows.comparekeep import Keeping
+from firstlight.flows.comparescore import Precision
+from firstlight.flows.comparestage import Stage
+from firstlight.flows.failures import known
+from firstlight.flows.reach import look, opener, reached
+from firstlight.hosts.inventory import UnknownName
+from firstlight.serve import trial
+from firstlight.serve.deploy import Target
+from firstlight.serve.readiness import Limits
+from firstlight.serve.serverlog import ServerLog
+
+_USUAL = "bf16,fp8_e4m3"
+_LOG_BYTES = 4 << 20
+_LEFT = "# a comparison was left: once its server is stopped, --dry-run shows the rest of the plan"
+
+
+@dataclass
+class _Work:
+    """What is to be done, and how far it is: figures by precision, kept ones among them."""
+
+    console: Console
+    host: str
+    keeping: Keeping
+    suite: Suite
+    rules: Rules
+    targets: dict[str, Target]
+    keys: dict[str, str]
+    measured: dict[str, Measured] = field(default_factory=dict)
+    refused: list[Refusal] = field(default_factory=list)
+
+    @property
+    def missing(self) -> list[str]:
+        """The precisions that must be launched."""
+        return [kv for kv in self.targets if kv not in self.measured]
+
+
+def run(
+    root: Path,
+    console: Console,
+    *,
+    profile: str = "",
+    host: str = "",
+    kv: str = "",
+    dry_run: bool = False,
+) -> Report:
+    """Measure each precision of `kv` (`a,b,...`) and hold it against the first.
+
+    Exit code 4 when the engine refused one of them, 5 when one gave a figure that is none.
+    """
+    inventory = catalog.inventory(root)
+    goal = inventory.host(host)
+    document = recipes.profile(root, recipes.profile_name(inventory, goal, profile))
+    wanted, name = _wanted(kv or _USUAL), document.value.name
+    with reached(opener(inventory, goal, console), console) as shell:
+        seen = look(shell)
+        release = comparestage.release_of(root, document.value, seen, goal.name)
+        targets = comparestage.targets(root, shell, document, release, seen, wanted)
+        work = _work(root, console, name, goal.name, targets)
+        ground = partial(
+            comparestage.set_up, root, console, shell, inventory, document, release, seen
+        )
+        left = comparestage.left_over(shell, seen, name)
+        if dry_run:
+            return Report(_shown(work, ground, left))
+        if work.missing or trial.trial_name(name) in seen.deployments:
+            with work.keeping.alone(goal.name):
+                execute.execute(left, {"host": comparestage.site(shell, seen)}, console)
+                _launch_all(ground(dry_run=False), work)
+    return _report(name, work)
+
+
+def _shown(work: _Work, ground: Callable[..., Stage], left: Plan) -> str:
+    """The plans of a run that has not begun."""
+    if not work.missing:
+        return preview(Plan(comparestage.VERB, work.host, done=_kept(work)))
+    if left.steps:
+        return f"{preview(left)}\n{_LEFT}\n"
+    return "\n".join(map(preview, _plans(ground(dry_run=True), work)))
+
+
+def _wanted(text: str) -> tuple[str, ...]:
+    found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if len(found) < 2:
+        raise UnknownName(
+            f"--kv takes two precisions or more, with commas; got {text!r}",
+            remedy=f"invoke compare --kv {_USUAL}",
+        )
+    return found
+
+
+def _work(
+    root: Path, console: Console, profile: str, host: str, targets: dict[str, Target]
+) -> _Work:
+    suite = Suite(library.texts())
+    work = _Work(
+        console=console,
+        host=host,
+        keeping=comparekeep.keeping(root, profile),
+        suite=suite,
+        rules=known(root, "serve"),
+        targets=targets,
+        keys={
+            kv: trial.measure_key(one.manifest.id, host, suite.digest)
+            for kv, one in targets.items()
+        },
+    )
+    found = {kv: work.keeping.scores(kv, work.keys[kv]) for kv in targets}
+    work.measured |= {kv: one for kv, one in found.items() if one is not None}
+    return work
+
+
+def _kept(work: _Work) -> tuple[str, ...]:
+    return tuple(f"scores of {kv}, of {one.at}" for kv, one in work.measured.items())
+
+
+def _plans(stage: Stage, work: _Work) -> list[Plan]:
+    """All that a run does, in order."""
+    any_ = next(iter(work.targets.values()))
+    plans = [comparestage.first_plan(stage, any_, _kept(work))]
+    for one in (work.targets[kv] for kv in work.missing):
+        plans += [comparestage.launch_plan(stage, one), comparestage.end_plan(stage, one)]
+    return [*plans, comparestage.last_plan(stage, any_)]
+
+
+def _launch_all(stage: Stage, work: _Work) -> None:
+    """Each that is missing, in turn; whatever happens, the profile's own server comes back."""
+    first, *_, last = _plans(stage, work)
+    for line in first.done:
+        work.console.say(f"in place: {line}")
+    try:
+        execute.execute(first, stage.sites, work.console)
+        for kv in work.missing:
+            try:
+                _launch(stage, work, kv)
+            except (StepError, ProofError) as error:
+                work.console.say(f"  {kv} was not measured: {error.what}")
+                work.refused.append(_refusal(stage, work, kv, error))
+    finally:
+        _surely(stage, work, last)
+    if stage.own is not None:
+        again = f"the server of {work.keeping.folder.name} starts again, as it was"
+        work.console.say(f"{again}; `invoke status` shows it")
+
+
+def _launch(stage: Stage, work: _Work, kv: str) -> None:
+    """Launch one precision, measure it, keep its figures at once, and stop it."""
+    one, shell = work.targets[kv], stage.shell
+    profile, logs = one.rendered.profile, list[ServerLog]()
+    limits = Limits(profile.service.start_timeout_s, profile.service.stall_s)
+
+    def ready() -> None:
+        logs.append(
+            watch.until_ready(shell, one.service, one.manifest, limits, work.rules, work.console)
+        )
+
+    def score() -> None:
+        settled = next((found.limit for found in work.measured.values()), None)
+        wanted, key = Precision(kv, work.keys[kv], settled), prove.api_key(profile, os.environ)
+        found = comparescore.measure(shell, one, logs[0], work.suite, wanted, key, work.console)
+        work.keeping.keep(found)
+        work.measured[kv] = found
+        work.console.say(f"  {kv}: {found.dtype}, measured in {span(found.seconds)}")
+
+    plan = comparestage.launch_plan(stage, one)
+    try:
+        execute.execute(plan, stage.sites, work.console, {"ready": ready, "score": score})
+    finally:
+        _surely(stage, work, comparestage.end_plan(stage, one))
+
+
+def _surely(stage: Stage, work: _Work, plan: Plan) -> None:
+    """Do what must be done at an end: across a lost link, and whoever presses Ctrl-C meanwhile."""
+    with undisturbed():
+        end = partial(execute.execute, plan, stage.sites, work.console)
+        server.across(stage.shell, work.console, end)
+
+
+def _refusal(stage: Stage, work: _Work, kv: str, error: StepError | ProofError) -> Refusal:
+    """What became of a precision; the log of its server is brought here before it goes there."""
+    lines = error.log if isinstance(error, StepError) else ""
+    try:
+        text = _log(stage.shell, work.targets[kv])
+    except HostError:
+        text = ""
+    file = str(work.keeping.keep_log(kv, text)) if text else ""
+    return Refusal(kv, error.what, lines, error.exit_code, file)
+
+
+def _log(shell: Shell, one: Target) -> str:
+    data, offset = b"", ""
+    while len(data) < _LOG_BYTES:
+        piece = server.chunk(shell, one.service, offset)
+        if not piece.data:
+            break
+        data, offset = data + piece.data, piece.next_offset
+    return data.decode("utf-8", "replace")
+
+
+def _report(profile: str, work: _Work) -> Report:
+    order = tuple(work.measured[kv] for kv in work.targets if kv in work.measured)
+    found = compare(profile, comparekeep.now(), order, tuple(work.refused))
+    files = work.keeping.evidence(found) if order else ()
+    shown = "".join(f"\nevidence: {path}" for path in files)
+    data = {**to_json(found), "evidence": [str(path) for path in files]}
+    return Report(_head(found) + comparetext.text(found) + f"\n{shown}", data, found.exit_code)
+
+
+def _head(found: Comparison) -> str:
+    release = f", release {found.first.release}" if found.first else ""
+    return f"profile {found.profile}{release}\n\n"

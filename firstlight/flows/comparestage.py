@@ -1,0 +1,184 @@
+"""What a comparison finds on a host, and the plans it makes of that: one launch after another."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from firstlight.core.errors import HostError
+from firstlight.core.plan import Plan, Ship, Step
+from firstlight.core.schema import Document
+from firstlight.effects.console import Console
+from firstlight.effects.execute import Site
+from firstlight.effects.shell import Shell
+from firstlight.flows import programs, server, target
+from firstlight.flows.facts import ask_facts
+from firstlight.flows.orders import all_orders, built_release
+from firstlight.flows.reach import read_remote
+from firstlight.hosts.inventory import Inventory, UnknownName
+from firstlight.hosts.survey import Survey
+from firstlight.serve import launch, trial
+from firstlight.serve.capabilities import Capabilities
+from firstlight.serve.deploy import Target, back_steps, file_steps, start_steps, stop_step
+from firstlight.serve.manifest import home_of, read_manifest
+from firstlight.serve.profile import Profile
+from firstlight.serve.render import missing_secrets, take_secrets
+
+_FLAG = "--kv-cache-dtype"
+VERB = "compare"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The host with all that is to be launched there: `own` is the profile's server that runs now,
+    or was stopped by a comparison that did not come to its end."""
+
+    shell: Shell
+    sites: Mapping[str, Site]
+    own: launch.Deployment | None
+    before: tuple[Step, ...]
+    done: tuple[str, ...]
+    linger_for: str | None
+    templates: Mapping[str, str]
+    secrets: Mapping[str, str]
+
+
+def release_of(root: Path, profile: Profile, seen: Survey, host: str) -> str:
+    """The release that is built there; raises HostError where none is."""
+    built = built_release(all_orders(root, profile.stack, seen.root), seen)
+    if built is None:
+        raise HostError(
+            f"stack {profile.stack}, as it is locked now, is not built there",
+            where=host,
+            remedy=f"invoke build --host {host} --profile {profile.name}",
+        )
+    return built
+
+
+def targets(
+    root: Path,
+    shell: Shell,
+    document: Document[Profile],
+    release: str,
+    seen: Survey,
+    wanted: tuple[str, ...],
+) -> dict[str, Target]:
+    """What would be launched for each precision; raises UnknownName for one that is no choice."""
+    facts = ask_facts(shell, seen.root)
+    usual = target.describe(root, shell, document, release, seen, facts)
+    _require_choices(usual.rendered.capabilities, release, wanted)
+    return {
+        kv: target.describe(root, shell, trial.variant(document, kv), release, seen, facts)
+        for kv in wanted
+    }
+
+
+def site(shell: Shell, seen: Survey) -> Site:
+    """Where the steps on the host run."""
+    return Site(shell, seen.root, programs.supervisor(seen.root))
+
+
+def left_over(shell: Shell, seen: Survey, profile: str) -> Plan:
+    """The plan that stops the server of a comparison that did not come to its end, if one runs."""
+    found, steps = seen.deployments.get(trial.trial_name(profile)), []
+    if found is not None and found.started:
+        service = server.service(server.last_started(shell, seen, found.profile), seen.root)
+        steps = [] if server.state(shell, service).over else [stop_step(service)]
+    return Plan(VERB, shell.host.name, tuple(steps))
+
+
+def set_up(
+    root: Path,
+    console: Console,
+    shell: Shell,
+    inventory: Inventory,
+    document: Document[Profile],
+    release: str,
+    seen: Survey,
+    dry_run: bool,
+) -> Stage:
+    """Look at what runs; raises HostError where the profile could not be launched at all."""
+    profile = document.value
+    goal = target.choose(root, console, shell, inventory, document, release, seen, dry_run)
+    own = goal.target.service if goal.running else goal.old
+    return Stage(
+        shell=shell,
+        sites=goal.sites,
+        own=own or _stopped(shell, seen, profile.name),
+        before=(_ship(goal), *goal.model_steps),
+        done=(f"release {release}", *(line for line in goal.done if line.startswith("model"))),
+        linger_for=goal.linger_for,
+        templates=target.templates(root),
+        secrets=_secrets(profile, dry_run),
+    )
+
+
+def first_plan(stage: Stage, any_: Target, kept: tuple[str, ...]) -> Plan:
+    """Before the first launch: the programs, the model, and the profile's own server stopped."""
+    folder, steps = any_.rendered.home.parent, list(stage.before)
+    if stage.own is not None:
+        steps += [trial.note_step(folder, stage.own.home.name), stop_step(stage.own)]
+    return _plan(stage, steps, (*stage.done, *kept))
+
+
+def launch_plan(stage: Stage, one: Target) -> Plan:
+    """One precision: its files, its server, its figures."""
+    steps = [*file_steps(one, stage.templates, stage.secrets)]
+    steps += start_steps(one, None, stage.linger_for)
+    return _plan(stage, [*steps, trial.ready_step(one), trial.score_step(one)])
+
+
+def end_plan(stage: Stage, one: Target) -> Plan:
+    """The end of one precision, however it went."""
+    return _plan(stage, [stop_step(one.service)])
+
+
+def last_plan(stage: Stage, any_: Target) -> Plan:
+    """The end of all: the profile's own server again, and nothing of the comparison."""
+    back = [] if stage.own is None else [*back_steps(stage.own)]
+    return _plan(stage, [*back, trial.clear_step(any_.service)])
+
+
+def _plan(stage: Stage, steps: list[Step], done: tuple[str, ...] = ()) -> Plan:
+    return Plan(VERB, stage.shell.host.name, tuple(steps), done)
+
+
+def _ship(goal: target.Goal) -> Step:
+    sent = Ship(tuple(programs.shipped(goal.root).values()))
+    return Step("programs", "send the programs", sent)
+
+
+def _secrets(profile: Profile, dry_run: bool) -> dict[str, str]:
+    """A plan that is only shown holds names in place of secrets, set here or not."""
+    if not dry_run:
+        return take_secrets(profile, os.environ)
+    lacking = missing_secrets(profile, os.environ)
+    given = (name for name in profile.service.secrets if name in lacking or os.environ.get(name))
+    return dict.fromkeys(given, "")
+
+
+def _stopped(shell: Shell, seen: Survey, profile: str) -> launch.Deployment | None:
+    """The profile's server that such a comparison had stopped: it is to come back as well."""
+    folder = seen.root / "deployments" / trial.trial_name(profile)
+    if trial.trial_name(profile) not in seen.deployments:
+        return None
+    try:
+        id_ = read_remote(shell, trial.note_path(folder)).strip()
+        text = read_remote(shell, home_of(seen.root, profile, id_) / "manifest.json")
+    except HostError:
+        return None
+    return server.service(read_manifest(json.loads(text), shell.host.name), seen.root)
+
+
+def _require_choices(found: Capabilities | None, release: str, wanted: tuple[str, ...]) -> None:
+    flag = found.flags.get(_FLAG) if found else None
+    choices = [str(choice) for choice in flag.choices or ()] if flag else []
+    odd = [kv for kv in wanted if kv not in choices]
+    if choices and odd:
+        raise UnknownName(
+            f"{_FLAG} has no value {', '.join(odd)} in release {release}",
+            remedy=f"it takes {', '.join(choices)}",
+        )
