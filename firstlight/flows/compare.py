@@ -32,7 +32,7 @@ from firstlight.hosts.inventory import UnknownName
 from firstlight.serve import trial
 from firstlight.serve.deploy import Target
 from firstlight.serve.readiness import Limits
-from firstlight.serve.serverlog import ServerLog
+from firstlight.serve.serverlog import ServerLog, cause, read
 
 _USUAL = "bf16,fp8_e4m3"
 _LOG_BYTES = 4 << 20
@@ -207,6 +207,9 @@ def _refusal(stage: Stage, work: _Work, kv: str, error: StepError | ProofError) 
         text = _log(stage.shell, work.targets[kv])
     except HostError:
         text = ""
+    died = cause(read(text, work.rules)) if text else None
+    if died is not None and died.text not in lines:
+        lines = "\n".join(filter(None, (lines, f"log line {died.line}: {died.text}", died.cause)))
     file = str(work.keeping.keep_log(kv, text)) if text else ""
     return Refusal(kv, error.what, lines, error.exit_code, file)
 

@@ -104,6 +104,16 @@ def test_a_nan_is_an_error_and_no_figure(built: Tiny) -> None:
     assert not list(evidence(built).rglob("*.json"))
 
 
+def test_a_server_that_dies_while_it_scores_is_told_with_its_cause(built: Tiny) -> None:
+    built.profile(("fault: none", "fault: dies"))
+    told = compared(built, code=4)
+    (refusal,) = told["refused"]
+    assert refusal["kv"] == "fp8_e5m2" and "gave no answer to /generate" in refusal["what"]
+    assert "torch.OutOfMemoryError: CUDA out of memory." in refusal["lines"]
+    assert [other["kv"] for other in told["others"]] == ["fp8_e4m3"]
+    assert (built.servers(), left(built)) == ([], [])
+
+
 def test_ctrl_c_keeps_what_was_finished_and_brings_the_server_back(built: Tiny) -> None:
     built.project.invoke("deploy", check=True)
     before = served(built)

@@ -9,7 +9,19 @@ from pathlib import Path
 while "TINY_GATE" in os.environ and Path(os.environ["TINY_GATE"]).exists():
     time.sleep(0.05)
 
-FAULTS = ("none", "crash", "argument", "silent", "deaf", "wrong", "fp8", "late", "amx", "nan")
+FAULTS = (
+    "none",
+    "crash",
+    "argument",
+    "silent",
+    "deaf",
+    "wrong",
+    "fp8",
+    "late",
+    "amx",
+    "nan",
+    "dies",
+)
 
 
 class ServerArgs:
