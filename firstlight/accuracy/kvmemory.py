@@ -67,6 +67,11 @@ class Served:
     kv_gib: float | None = None
 
 
+def dtype_of(torch_name: str) -> str | None:
+    """The engine's word for a dtype of torch's, None for one that no rule here sizes."""
+    return _DTYPES.get(torch_name.removeprefix("torch."))
+
+
 def weights_bytes(found: Checkpoint, flags: Flags) -> int:
     """Bytes of tensors that a launch loads: without speculation the draft's stay on the disk."""
     whole = sum(group.bytes for group in found.reading.groups)
@@ -125,7 +130,7 @@ def measured(
     """The memory that gives the tokens of a server that runs, None where they do not tell it.
 
     `expected` is the estimate, of which the figures around the weights are kept."""
-    dtype = _DTYPES.get(served.kv_dtype.removeprefix("torch."))
+    dtype = dtype_of(served.kv_dtype)
     if dtype is None or served.tokens <= 0:
         return None
     launch = replace(flags.launch, kv_dtype=dtype)
@@ -159,7 +164,7 @@ def odd_rows(geometry: Geometry, flags: Flags, served: Served) -> str:
     """A line where the server's bytes per token are others than predicted, else "".
 
     Only pools of one kind can be told from their sum: K and V of all layers over the rows."""
-    dtype = _DTYPES.get(served.kv_dtype.removeprefix("torch."))
+    dtype = dtype_of(served.kv_dtype)
     if dtype is None or not served.kv_gib or geometry.sliding or flags.launch.speculation:
         return ""
     launch = replace(flags.launch, kv_dtype=dtype)

@@ -2,6 +2,7 @@
 
 FirstlightError            1
 ├── ConfigError            2   a file that people wrote is wrong; carries every fault
+│   └── PolicyError        5   a profile asks for what its own policy rules out
 ├── HostError              3   a host cannot be reached, refuses, or lacks something
 │   └── ConnectionLost     3   the link broke; what ran on the host may still run
 ├── StepError              4   a step of a plan failed on a host
@@ -52,6 +53,12 @@ class ConfigError(FirstlightError):
     def __init__(self, faults: Iterable[Fault], *, remedy: str = "") -> None:
         self.faults = tuple(sorted(set(faults)))
         super().__init__("\n".join(str(fault) for fault in self.faults), remedy=remedy)
+
+
+class PolicyError(ConfigError):
+    """A profile whose only fault is that it asks for what its own policy rules out."""
+
+    exit_code = 5
 
 
 class HostError(FirstlightError):

@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pydantic import JsonValue
-
 from firstlight.accuracy import audittext
-from firstlight.accuracy.audit import Ask, Audit, audit
+from firstlight.accuracy.audit import Audit, audit
 from firstlight.accuracy.checkpoint import Checkpoint, describe
 from firstlight.accuracy.reading import Reading
-from firstlight.core.errors import ConfigError, Fault, HostError, ProofError
+from firstlight.core.errors import ConfigError, HostError, ProofError
 from firstlight.core.report import Report
-from firstlight.core.schema import Document, Place
+from firstlight.core.schema import Document
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import recipes
+from firstlight.flows import gate, recipes
 from firstlight.flows.checkpoint import read_folder, read_model
 from firstlight.flows.facts import ask_facts
+from firstlight.flows.gate import Engine
 from firstlight.flows.orders import all_orders, built_release
 from firstlight.flows.reach import look, opener, reached, read_remote
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
 from firstlight.hosts.survey import Survey
-from firstlight.serve.capabilities import Capabilities, engine_lines, key_of, read_capabilities
+from firstlight.serve.capabilities import read_capabilities
 from firstlight.serve.profile import Profile
 
-_ENGINE, _FLAG = "sglang", "--kv-cache-dtype"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Its version, and what it accepts where the release is on the host already."""
-
-    version: str
-    capabilities: Capabilities | None
-
-    @property
-    def choices(self) -> tuple[str, ...] | None:
-        """The values of `--kv-cache-dtype`."""
-        flag = self.capabilities.flags.get(_FLAG) if self.capabilities else None
-        return tuple(map(str, flag.choices)) if flag and flag.choices else None
+_ENGINE = "sglang"
 
 
 def run(
@@ -65,14 +49,10 @@ def run(
     with reached(opener(inventory, goal, console), console) as shell:
         seen = look(shell)
         engine = _engine(root, shell, seen, stack or (document.value.stack if document else ""))
-        reading = _reading(shell, inventory, wanted, model, seen, console)
-        ask = Ask(
-            version=engine.version,
-            flags=flags_of(wanted, engine.capabilities) if wanted else {},
-            sm=_sm(shell, wanted, seen),
-            choices=engine.choices,
-        )
-    found = describe(reading)
+        found = describe(_reading(shell, inventory, wanted, model, seen, console))
+        facts = None if gate.names_sm(wanted) else ask_facts(shell, seen.root)
+        asked = gate.asked(wanted, engine, gate.sm_of(wanted, facts))
+        ask = gate.probed(shell, asked, engine, found, console)
     if document is None or wanted is None:
         return _unjudged(found, audit(found, ask))
     return _judged(document, found, audit(found, ask, wanted.policy.kv))
@@ -95,10 +75,11 @@ def _engine(root: Path, shell: Shell, seen: Survey, stack: str) -> Engine:
         # A stack that is not locked yet is built nowhere; `check` says what it lacks.
         release = None
     if release is None:
-        return Engine(component.version, None)
-    file = seen.root / "releases" / release / "capabilities.json"
+        return Engine(component.version)
+    home = seen.root / "releases" / release
+    file = home / "capabilities.json"
     found = read_capabilities(read_remote(shell, file), f"{shell.host.name}:{file}")
-    return Engine(found.version, found)
+    return Engine(found.version, found, home)
 
 
 def _reading(
@@ -123,24 +104,6 @@ def _reading(
     return found
 
 
-def flags_of(profile: Profile, capabilities: Capabilities | None) -> dict[str, JsonValue]:
-    """Every flag by its first name, args before extra_args, of which the engine takes the last."""
-    found: dict[str, JsonValue] = {}
-    for option, *words in engine_lines(profile, capabilities):
-        name, equals, value = option.partition("=")
-        primary = capabilities.options.get(name, name) if capabilities else name
-        found[key_of(primary)] = value if equals else " ".join(words) if words else True
-    return found
-
-
-def _sm(shell: Shell, profile: Profile | None, seen: Survey) -> int | None:
-    """The compute capability that the profile asks for, or that the host's cards have."""
-    if profile and (profile.match.sm is not None or profile.match.gpus == 0):
-        return profile.match.sm
-    cards = [gpu.compute_capability for gpu in ask_facts(shell, seen.root).gpus]
-    return min((major * 10 + minor for major, minor in filter(None, cards)), default=None)
-
-
 def _unjudged(found: Checkpoint, made: Audit) -> Report:
     """A folder alone: the table, and no choice to be held against a policy."""
     data = audittext.to_json(made, found) | {"own": None, "policy": None, "within": None}
@@ -152,26 +115,6 @@ def _judged(document: Document[Profile], found: Checkpoint, made: Audit) -> Repo
     data = {"profile": document.value.name, **audittext.to_json(made, found)}
     if made.within:
         return Report(text, data)
-    fault = _line(document, made)
+    fault = gate.fault_of(document, made)
     data["line"] = vars(fault)
     return Report(f"{text}\n\nrefused: {fault}", data, ProofError.exit_code)
-
-
-def _line(document: Document[Profile], made: Audit) -> Fault:
-    """The line of the profile that must change, and to what."""
-    place, cell = _place(document.value), made.cell(made.own)
-    said = f"kv_cache_dtype {made.own} is {cell.verdict} ({cell.dtype}, scales {cell.scales})"
-    if made.change:
-        fix = f"write args.kv_cache_dtype: {made.change}"
-    elif cell.verdict == "unknown":
-        fix = f"what is missing: {cell.evidence[-1]}"
-    else:
-        fix = "no value is known to be within it here; measure before you allow one"
-    return document.fault(place, f"{said}, and policy.kv is {made.policy}; {fix}")
-
-
-def _place(profile: Profile) -> Place:
-    for index, word in enumerate(profile.extra_args):
-        if word.partition("=")[0] == _FLAG:
-            return "extra_args", index
-    return ("args", "kv_cache_dtype") if "kv_cache_dtype" in profile.args else ("args",)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firstlight.core.command import Command
-from firstlight.flows import prove
+from firstlight.flows import capacity, gate, prove
 from firstlight.hosts.inventory import Host
 
 _ASK = "Why is the sky blue?"
@@ -38,6 +38,7 @@ def _facts(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) 
     lines = [
         f"  server    {address}" + ("" if target.is_local else f" on {target.name}"),
         f"  KV cache  {prove.pool_text(proof)} (read back from the server)",
+        *_policy(proof),
         f"  proof     {proof['outcome']}, {len(proof['questions'])} questions",
         f"  ask it    {ask.line()}",
     ]
@@ -45,3 +46,10 @@ def _facts(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) 
         tunnel = f"{port}:127.0.0.1:{port}"
         lines.append(f"            {Command(('ssh', '-L', tunnel, str(target.address))).line()}")
     return [*lines, f"            {curl.line()}"]
+
+
+def _policy(proof: Mapping[str, Any]) -> list[str]:
+    """How right the cache is and how well its size was predicted; older proofs do not say."""
+    policy, size = proof.get("policy"), proof.get("capacity")
+    found = [f"            {gate.told(policy)}"] if policy else []
+    return [*found, f"  capacity  {capacity.short(size)}"] if size else found

@@ -6,25 +6,24 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from firstlight.build.failures import Rules
-from firstlight.core.command import Script
 from firstlight.core.errors import Detached, HostError
-from firstlight.core.plan import Plan, Ship, Step, WriteFile, preview
+from firstlight.core.plan import Plan, Ship, Step, preview
 from firstlight.core.report import Report
 from firstlight.core.schema import Document
 from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import programs, prove, recipes, server, target, watch
+from firstlight.flows import programs, recipes, server, target
 from firstlight.flows.closing import closing
 from firstlight.flows.failures import known
+from firstlight.flows.launching import Launching
 from firstlight.flows.orders import all_orders, built_release
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey
 from firstlight.serve.deploy import (
     STARTING,
-    Target,
+    audit_step,
     back_steps,
     file_steps,
     proof_steps,
@@ -32,11 +31,8 @@ from firstlight.serve.deploy import (
     stop_step,
 )
 from firstlight.serve.manifest import Manifest, smoke_digest
-from firstlight.serve.profile import Profile
-from firstlight.serve.readiness import Limits
+from firstlight.serve.profile import HubModel, Profile
 from firstlight.serve.render import missing_secrets, take_secrets
-from firstlight.serve.serverlog import ServerLog
-from firstlight.serve.smoke import Outcome
 
 
 def run(
@@ -73,15 +69,16 @@ def deploy(
         return Report(preview(plan) if dry_run else text, _data(there, proof, changed=False))
     goal = target.choose(root, console, shell, inventory, document, release, seen, dry_run)
     if dry_run:
-        plan = _plan(root, goal, name, _stand_ins(profile, console))
+        plan = _plan(root, goal, profile, name, _stand_ins(profile, console))
         return Report(preview(plan), _data(goal.target.manifest, {}, changed=False))
     secrets = {} if goal.running else take_secrets(profile, os.environ)
-    plan = _plan(root, goal, name, secrets)
+    plan = _plan(root, goal, profile, name, secrets)
     rules = known(root, "serve")
     for line in plan.done:
         console.say(f"in place: {line}")
-    found = _execute(plan, goal, shell, profile, rules, console)
-    made, told = goal.target.manifest, prove.to_json(found, profile)
+    launching = Launching(shell, inventory, document, seen, goal, rules, console)
+    _execute(plan, launching)
+    made, told = goal.target.manifest, launching.told
     text = f"{name}: {profile.name} is served\n\n{closing(shell.host, made.model_dump(), told)}"
     return Report(text, _data(made, told, changed=True))
 
@@ -122,9 +119,16 @@ def _stand_ins(profile: Profile, console: Console) -> dict[str, str]:
     return dict.fromkeys(given, "")
 
 
-def _plan(root: Path, goal: target.Goal, host: str, secrets: Mapping[str, str]) -> Plan:
+def _plan(
+    root: Path, goal: target.Goal, profile: Profile, host: str, secrets: Mapping[str, str]
+) -> Plan:
     sent = Ship(tuple(programs.shipped(goal.root).values()))
-    steps = [Step("programs", "send the programs", sent), *goal.model_steps]
+    steps = [Step("programs", "send the programs", sent)]
+    # A hub tells of its files before they are downloaded; other models have to be there.
+    if isinstance(profile.model, HubModel):
+        steps += [audit_step(profile.name, host), *goal.model_steps]
+    else:
+        steps += [*goal.model_steps, audit_step(profile.name, host)]
     if not goal.running:
         steps += file_steps(goal.target, target.templates(root), secrets)
         steps += start_steps(goal.target, goal.old, goal.linger_for)
@@ -133,32 +137,12 @@ def _plan(root: Path, goal: target.Goal, host: str, secrets: Mapping[str, str]) 
     return Plan("deploy", host, tuple(steps), tuple(done))
 
 
-def _execute(
-    plan: Plan,
-    goal: target.Goal,
-    shell: Shell,
-    profile: Profile,
-    rules: Rules,
-    console: Console,
-) -> prove.Proof:
+def _execute(plan: Plan, launching: Launching) -> None:
     """Run the plan; whatever goes wrong after the start, the server that ran before comes back."""
-    made, service = goal.target, goal.target.service
-    limits = Limits(profile.service.start_timeout_s, profile.service.stall_s)
+    goal, shell, console = launching.goal, launching.shell, launching.console
     done: list[execute.Outcome] = []
-    logs: list[ServerLog] = []
-    proofs: list[prove.Proof] = []
-
-    def ready() -> None:
-        logs.append(watch.until_ready(shell, service, made.manifest, limits, rules, console))
-
-    def smoke() -> None:
-        key = prove.api_key(profile, os.environ)
-        proofs.append(prove.prove(shell, made.manifest, profile, logs[0], console, key))
-        _keep(shell, made, proofs[0], profile)
-        prove.require(proofs[0], shell.host.name, profile.name)
-
     try:
-        execute.execute(plan, goal.sites, console, {"ready": ready, "smoke": smoke}, done)
+        execute.execute(plan, goal.sites, console, launching.watches, done)
     except KeyboardInterrupt:
         if not _has_started(goal, done):
             raise
@@ -171,7 +155,6 @@ def _execute(
         if _has_started(goal, done):
             _undo(goal, shell, console)
         raise
-    return proofs[0]
 
 
 def _has_started(goal: target.Goal, done: list[execute.Outcome]) -> bool:
@@ -181,17 +164,6 @@ def _has_started(goal: target.Goal, done: list[execute.Outcome]) -> bool:
     """
     left_early = goal.running and not goal.is_current
     return left_early or any(outcome.step in STARTING for outcome in done)
-
-
-def _keep(shell: Shell, made: Target, proof: prove.Proof, profile: Profile) -> None:
-    """A pass lies with its deployment; any other proof beside them all, until the next pass."""
-    home, failed = made.rendered.home, made.rendered.home.parent / "failed.json"
-    passed = proof.verdict.outcome is Outcome.PASS
-    text = prove.saved(proof, profile, made.manifest)
-    path = home / "proof.json" if passed else failed
-    shell.run(execute.write_script(WriteFile(path, text)))
-    if passed:
-        shell.run(Script('rm -f -- "$1"', (str(failed),)))
 
 
 def _interrupted(goal: target.Goal, shell: Shell, console: Console) -> Detached:

@@ -80,7 +80,7 @@ def run(
     with reached(opener(inventory, goal, console), console) as shell:
         seen = look(shell)
         found = _checkpoint(shell, inventory, wanted, model, seen, console)
-        ground = _ground(goal, wanted, version, found)
+        ground = ground_of(goal, wanted, version, found)
         if given is not None:
             return _report(ground, given, "")
         served, words = (None, "") if model else _served(root, shell.host, seen, wanted)
@@ -131,7 +131,8 @@ def _checkpoint(
     return found
 
 
-def _ground(goal: Host, wanted: Profile, version: str, found: Checkpoint) -> Ground:
+def ground_of(goal: Host, wanted: Profile, version: str, found: Checkpoint) -> Ground:
+    """The shapes and flags to compute with; raises HostError for a model that no rule knows."""
     args: dict[str, JsonValue] = {**from_words(wanted.extra_args), **wanted.args}
     args |= {key: count(args[key]) or args[key] for key in COUNTS if key in args}
     changed = args.get("json_model_override_args")

@@ -142,9 +142,9 @@ def pool_text(data: Mapping[str, Any]) -> str:
     return f"{data['kv_dtype'] or 'dtype unknown'}, {data['kv_tokens']} tokens{size}"
 
 
-def saved(proof: Proof, profile: Profile, made: Manifest) -> str:
-    """A proof as it is kept on the host, with what it is the proof of."""
-    data = {"deployment": made.id, "release": made.release, **to_json(proof, profile)}
+def saved(told: Mapping[str, Any], made: Manifest) -> str:
+    """A proof's data as it is kept on the host, with what it is the proof of."""
+    data = {"deployment": made.id, "release": made.release, **told}
     return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 

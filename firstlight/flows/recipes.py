@@ -12,11 +12,11 @@ from firstlight.build.componentcheck import check_component
 from firstlight.build.lock import LockFile
 from firstlight.build.lockcheck import remedy, require_lock
 from firstlight.build.recipe import PatchRegistry, Stack
-from firstlight.core.errors import ConfigError, Fault
+from firstlight.core.errors import ConfigError, Fault, PolicyError
 from firstlight.core.schema import Document, nearest
 from firstlight.effects import catalog
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
-from firstlight.serve.policy import check_profile
+from firstlight.serve.policy import check_cache, check_profile
 from firstlight.serve.profile import Profile
 
 COMPONENTS, STACKS = "recipes/components", "recipes/stacks"
@@ -35,7 +35,8 @@ def profile_name(inventory: Inventory, host: Host, wanted: str) -> str:
 
 
 def profile(root: Path, name: str) -> Document[Profile]:
-    """A profile without faults of its own; raises ConfigError with all of them."""
+    """A profile without faults of its own; raises ConfigError with all of them, and PolicyError
+    where they are all about its KV cache."""
     document = catalog.find(root, PROFILES, name, Profile)
     faults = list(check_profile(document))
     stacks = catalog.names(root, STACKS)
@@ -43,7 +44,7 @@ def profile(root: Path, name: str) -> Document[Profile]:
         near = nearest(document.value.stack, stacks)
         faults.append(document.fault(("stack",), f"no stack {document.value.stack!r}{near}"))
     if faults:
-        raise ConfigError(faults)
+        raise PolicyError(faults) if faults == check_cache(document) else ConfigError(faults)
     return document
 
 

@@ -50,6 +50,7 @@ class Goal:
     is_current: bool
     old: launch.Deployment | None
     linger_for: str | None
+    facts: Facts
 
 
 def choose(
@@ -92,6 +93,7 @@ def choose(
         _is_current(seen, target.manifest),
         old,
         facts.user.name if choice.enable_linger else None,
+        facts,
     )
 
 

@@ -43,6 +43,12 @@ class Target:
     manifest: Manifest
 
 
+def audit_step(profile: str, host: str) -> Step:
+    """Hold the KV cache that the engine would make against the profile's policy."""
+    line = Command(("invoke", "audit", "--profile", profile, "--host", host)).line()
+    return Step("audit", "say what becomes of its KV cache", Watch("audit", Script(line)))
+
+
 def file_steps(
     target: Target, templates: Mapping[str, str], secrets: Mapping[str, str]
 ) -> Iterator[Step]:

@@ -11,7 +11,7 @@ import yaml
 
 from firstlight.core.errors import ProofError
 from firstlight.effects import catalog
-from firstlight.flows.audit import Engine, flags_of
+from firstlight.flows.gate import Engine, flags_of
 from firstlight.serve.capabilities import Capabilities, Flag
 from firstlight.serve.profile import Profile
 from tests.effects.sshd import fill_home, needs_sshd, running

@@ -36,7 +36,7 @@ def test_the_profiles_of_this_project_hold(path: Path) -> None:
         ("args: {tp_size: 8}", "6:7", f"{ASKED} is not given: the checkpoint decides, and FP8 comes without a warning; {WRITE}"),
         ("args: {kv_cache_dtype: auto}", "6:24", f"{ASKED} is 'auto': the checkpoint decides, and FP8 comes without a warning; {WRITE}"),
         ("args: {kv_cache_dtype: fp8_e4m3}", "6:24", f"{ASKED} is 'fp8_e4m3': this cache is not BF16; {WRITE}"),
-        ("args: {kv_cache_dtype: bfloat16}", "6:24", f"{ASKED} is 'bfloat16': some attention backends refuse that spelling; {WRITE}"),
+        ("args: {kv_cache_dtype: bfloat16, attention_backend: trtllm_mla}", "6:24", f"{ASKED} is 'bfloat16': trtllm_mla refuses that spelling; {WRITE}"),
         ("policy: {kv: allow_any}", "6:9", "kv: allow_any needs a reason: who measured what, and when"),
         ("policy: {kv: allow_any, reason: ' '}", "6:9", "kv: allow_any needs a reason: who measured what, and when"),
         ("policy: {kv: bf16}", "6:14", "expected one of 'require_bf16', 'allow_calibrated' or 'allow_any'; got \"bf16\""),

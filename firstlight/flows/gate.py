@@ -1,0 +1,175 @@
+"""The gate of a deploy: what the audit says of the profile's own KV cache, before anything starts.
+
+`invoke audit` tells the same in full; a deploy stops where the profile's choice is against its
+own policy, and says in a line what it lets through.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from pydantic import JsonValue
+
+from firstlight.accuracy.audit import Ask, Audit, audit
+from firstlight.accuracy.checkpoint import Checkpoint, describe
+from firstlight.core.errors import Fault, ProofError
+from firstlight.core.schema import Document, Place
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
+from firstlight.flows.checkpoint import read_model
+from firstlight.flows.probe import ask_engine
+from firstlight.flows.reach import opener, reached
+from firstlight.hosts.facts import Facts
+from firstlight.hosts.inventory import Inventory
+from firstlight.hosts.survey import Survey
+from firstlight.serve.capabilities import Capabilities, engine_lines, key_of
+from firstlight.serve.profile import Profile
+
+KV_FLAG = "--kv-cache-dtype"
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Its version, and, where the release is on the host already, what it accepts and where it is.
+
+    `release` is the release's folder on the host."""
+
+    version: str
+    capabilities: Capabilities | None = None
+    release: PurePosixPath | None = None
+
+    @property
+    def choices(self) -> tuple[str, ...] | None:
+        """The values of `--kv-cache-dtype`."""
+        flag = self.capabilities.flags.get(KV_FLAG) if self.capabilities else None
+        return tuple(map(str, flag.choices)) if flag and flag.choices else None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A checkpoint, the audit of it, and the line of the profile that must change, if one must."""
+
+    found: Checkpoint
+    made: Audit
+    fault: Fault | None
+
+
+def judge(
+    shell: Shell,
+    inventory: Inventory,
+    document: Document[Profile],
+    engine: Engine,
+    seen: Survey,
+    facts: Facts,
+    console: Console,
+) -> Judged:
+    """Audit a profile's model, as the host or its hub has it, against the profile's policy."""
+    profile = document.value
+    with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
+        reading = read_model(shell, here, profile.model, seen.root, os.environ, console.note)
+    found = describe(reading)
+    asking = asked(profile, engine, sm_of(profile, facts))
+    ask = probed(shell, asking, engine, found, console)
+    made = audit(found, ask, profile.policy.kv)
+    return Judged(found, made, None if made.within else fault_of(document, made))
+
+
+def asked(profile: Profile | None, engine: Engine, sm: int | None) -> Ask:
+    """The engine and its flags; without a profile it has none."""
+    flags = flags_of(profile, engine.capabilities) if profile else {}
+    return Ask(version=engine.version, flags=flags, sm=sm, choices=engine.choices)
+
+
+def sm_of(profile: Profile | None, facts: Facts | None) -> int | None:
+    """The compute capability that the profile asks for, or that the host's cards have."""
+    if facts is None or names_sm(profile):
+        return profile.match.sm if profile else None
+    cards = [gpu.compute_capability for gpu in facts.gpus]
+    return min((major * 10 + minor for major, minor in filter(None, cards)), default=None)
+
+
+def names_sm(profile: Profile | None) -> bool:
+    """Whether a profile says by itself what it runs on, so that no card has to be asked."""
+    return profile is not None and (profile.match.sm is not None or profile.match.gpus == 0)
+
+
+def probed(shell: Shell, ask: Ask, engine: Engine, found: Checkpoint, console: Console) -> Ask:
+    """The same question, with what the release's own engine answers for this checkpoint."""
+    if engine.release is None or not found.architectures:
+        return ask
+    there = "://" not in found.reading.folder
+    folder = PurePosixPath(found.reading.folder) if there and found.config else None
+    console.note(f"asking the engine of {engine.release.name} about {found.architectures[0]}")
+    probe, why = ask_engine(
+        shell, engine.release, found.architectures[0], folder, ask.flag("quantization")
+    )
+    if why:
+        console.say(f"# {why}")
+    return replace(ask, probe=probe)
+
+
+def require(judged: Judged, profile: Profile, console: Console) -> None:
+    """Say what is let through; raises ProofError with the line to change where nothing is."""
+    if judged.fault is not None:
+        fix = f"`invoke audit --profile {profile.name}` shows every value and why"
+        raise ProofError(str(judged.fault), remedy=fix)
+    console.say(f"  {told(summary(judged, profile))}")
+    for one in judged.made.threats:
+        if one.severity == "warning":
+            console.say(f"  {one.where}: {one.what}")
+
+
+def summary(judged: Judged, profile: Profile) -> dict[str, Any]:
+    """What a proof keeps of it."""
+    made = judged.made
+    cell = made.cell(made.own)
+    return {
+        "asked": cell.asked,
+        "dtype": cell.dtype,
+        "scales": cell.scales,
+        "verdict": cell.verdict,
+        "policy": made.policy,
+        "reason": profile.policy.reason or "",
+        "evidence": [str(line) for line in cell.evidence],
+    }
+
+
+def told(data: dict[str, Any]) -> str:
+    """The summary in a line; a policy that somebody loosened is told with its reason."""
+    line = f"kv_cache_dtype {data['asked']} is {data['verdict']}: {data['dtype']}"
+    if data["policy"] == "require_bf16":
+        return line
+    return f"{line}; allowed by policy.kv {data['policy']}: {data['reason'] or 'no reason given'}"
+
+
+def flags_of(profile: Profile, capabilities: Capabilities | None) -> dict[str, JsonValue]:
+    """Every flag by its first name, args before extra_args, of which the engine takes the last."""
+    found: dict[str, JsonValue] = {}
+    for option, *words in engine_lines(profile, capabilities):
+        name, equals, value = option.partition("=")
+        primary = capabilities.options.get(name, name) if capabilities else name
+        found[key_of(primary)] = value if equals else " ".join(words) if words else True
+    return found
+
+
+def fault_of(document: Document[Profile], made: Audit) -> Fault:
+    """The line of the profile that must change, and to what."""
+    place, cell = _place(document.value), made.cell(made.own)
+    said = f"kv_cache_dtype {made.own} is {cell.verdict} ({cell.dtype}, scales {cell.scales})"
+    if made.change:
+        fix = f"write args.kv_cache_dtype: {made.change}"
+    elif cell.verdict == "unknown":
+        fix = f"what is missing: {cell.evidence[-1]}"
+    else:
+        fix = "no value is known to be within it here; measure before you allow one"
+    return document.fault(place, f"{said}, and policy.kv is {made.policy}; {fix}")
+
+
+def _place(profile: Profile) -> Place:
+    for index, word in enumerate(profile.extra_args):
+        if word.partition("=")[0] == KV_FLAG:
+            return "extra_args", index
+    return ("args", "kv_cache_dtype") if "kv_cache_dtype" in profile.args else ("args",)
