@@ -14,7 +14,7 @@ from firstlight.build.order import Order, artifacts, release_of
 from firstlight.build.recipe import Python
 from firstlight.build.release import Layout
 from firstlight.build.steps import Site, build_steps
-from firstlight.core.command import Script
+from firstlight.core.command import Script, typed
 from firstlight.core.errors import HostError
 from firstlight.core.plan import Run, Ship, ShipFile, Step
 from firstlight.core.words import size
@@ -143,21 +143,24 @@ def require_order(orders: Mapping[Python, Order], source: Survey, host: str) -> 
     raise HostError(
         f"stack {stack}, as it is locked now, is not built there, so there is nothing to send",
         where=host,
-        remedy=f"invoke build --host {host} --stack {stack}",
+        remedy=typed("build", {"host": host, "stack": stack}),
     )
 
 
-def require_python(wanted: Python, chosen: Python | None, source: str, host: str) -> None:
+def require_python(
+    wanted: Python, chosen: Python | None, source: str, host: str, stack: str
+) -> None:
     """Raise HostError when a release on the host would be for another CPython than the wheels.
 
     `chosen` is the CPython that the stack wants most of those the host has.
     """
     if chosen != wanted:
+        build = typed("build", {"host": host, "stack": stack})
         has = f"a release here would be for {chosen}" if chosen else "the host has none of that"
         raise HostError(
             f"what {source} has is for CPython {wanted}; {has}",
             where=host,
-            remedy=f"install CPython {wanted} there, or build there: invoke build --host {host}",
+            remedy=f"install CPython {wanted} there, or build there: {build}",
         )
 
 

@@ -54,6 +54,9 @@ class Console:
     nobody. Only `plain`, which exists to be read, raises BrokenPipeError.
     """
 
+    # The verb with its flags as the person gave them; "" where nobody typed one.
+    typed: str = ""
+
     def __init__(self, stream: TextIO | None = None, debug: bool = False) -> None:
         # A program that was started without standard output has None there.
         self._stream = stream or sys.stdout or nowhere()

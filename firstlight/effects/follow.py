@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from firstlight.core import ninja
+from firstlight.core.command import typed
 from firstlight.core.errors import Detached, StepError
 from firstlight.core.plan import Job, Plan, Step
 from firstlight.core.words import span
@@ -58,7 +59,7 @@ def follow(step: Step, plan: Plan, site: Site, asked: Sequence[Job], console: Co
         raise _interrupted(step, plan, site, running, console) from None
     failed = [tail for tail in watch.ended if not tail.succeeded]
     if failed:
-        raise _failure(step, plan, site, failed[0])
+        raise _failure(step, _typed(plan, console), site, failed[0])
 
 
 def _start(site: Site, tail: _Tail, console: Console) -> None:
@@ -157,10 +158,15 @@ class _Watch:
         return f"failed: {tail.cause}{'; the others go on' if others else ''}"
 
 
-def _failure(step: Step, plan: Plan, site: Site, tail: _Tail) -> StepError:
+def _typed(plan: Plan, console: Console) -> str:
+    """What the person types to come back to this, with the flags that they gave."""
+    return console.typed or typed(plan.verb, {"host": plan.host})
+
+
+def _failure(step: Step, again: str, site: Site, tail: _Tail) -> StepError:
     """What a job's programs said was wrong, and their fix, before anything of ours."""
     file = site.root / "jobs" / tail.job.id / "log"
-    whole = f"the whole log: {file}; `invoke {plan.verb}` again goes on from what is finished"
+    whole = f"the whole log: {file}; `{again}` again goes on from what is finished"
     error, fix = tail.said("error: "), tail.said("fix: ")
     if tail.out_of_memory and not error:
         fix = fix or _MEMORY_FIX
@@ -197,6 +203,7 @@ def _interrupted(
         left = sum(jobs.cancel(site.shell, site.root, job.id) for job in running)
         end = f"{left} of its processes are left" if len(running) == 1 else f"{left} processes left"
         return Detached(f"stopped {what} {ids}; {end}", where=host)
-    again = f"`invoke {plan.verb}` again watches {them}"
-    stop = f"; `invoke build --cancel` ends {them}" if plan.verb in ("build", "up") else ""
+    again = f"`{_typed(plan, console)}` again watches {them}"
+    end = typed("build", {"cancel": True, "host": plan.host})
+    stop = f"; `{end}` ends {them}" if plan.verb == "build" else ""
     return Detached(f"{what} {ids} {go} on", where=host, remedy=f"{again}{stop}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from firstlight.core.command import typed
 from firstlight.core.errors import HostError
 from firstlight.core.report import Report
 from firstlight.effects import catalog, http
@@ -22,7 +23,8 @@ def run(
 ) -> Report:
     """Show one greedy answer of at most 512 tokens."""
     if not question.strip():
-        raise UnknownName("what to ask?", remedy='invoke ask --question "..."')
+        given = typed("ask", {"profile": profile, "host": host})
+        raise UnknownName("what to ask?", remedy=f'{given} --question "..."')
     inventory = catalog.inventory(root)
     target = inventory.host(host)
     wanted = recipes.profile(root, recipes.profile_name(inventory, target, profile)).value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from firstlight.core.command import typed
 from firstlight.core.report import Report
 from firstlight.effects import catalog, memory
 from firstlight.effects.console import Console
@@ -26,7 +27,9 @@ def run(
         built = build(root, console, shell, inventory, document.value.stack, seen, dry_run)
         release = built.data["release"]
         if dry_run and release not in seen.releases:
-            deployed = "# deploy follows: `invoke deploy --dry-run` shows it once this is built\n"
+            name = document.value.name
+            show = typed("deploy", {"profile": name, "host": target.name, "dry_run": True})
+            deployed = f"# deploy follows: `{show}` shows it once this is built\n"
             return Report(built.text + deployed, built.data)
         console.say(built.text)
         seen = look(shell) if built.data["built"] else seen

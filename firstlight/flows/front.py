@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +21,7 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
     with Console(sys.stderr if json else sys.stdout, debug) as console:
         try:
             story = importlib.import_module(f"firstlight.flows.{verb}")
+            console.typed = _typed(verb, story.run, {**options, "json": json, "debug": debug})
             report = story.run(root, console, **options)
         except FirstlightError as error:
             console.settle()
@@ -28,7 +30,8 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
             _leave(f"error: {error}", error.exit_code, debug)
         except KeyboardInterrupt:
             console.settle()
-            _leave(f"interrupted; `invoke {verb}` again goes on from what is finished", 130, debug)
+            again = console.typed or f"invoke {verb}"
+            _leave(f"interrupted; `{again}` again goes on from what is finished", 130, debug)
         except BrokenPipeError:
             # The reader of a pipe has left (`invoke logs --follow | head`): that is the end.
             _unread()
@@ -38,6 +41,18 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
             what = f"error: a fault of ours: {type(error).__name__}: {error}"
             _leave(f"{what}\n  -> `--debug` shows where; please report it", 70, debug)
     _print(report, json)
+
+
+def _typed(verb: str, story: Callable[..., Any], options: Mapping[str, Any]) -> str:
+    """The verb with the flags that were given: those that are not as the story has them anyway."""
+    import inspect
+
+    from firstlight.core.command import typed
+
+    own = {name: one.default for name, one in inspect.signature(story).parameters.items()}
+    given = {name: value for name, value in options.items() if value != own.get(name)}
+    # Python keeps `from` for itself.
+    return typed(verb, {"from" if name == "source" else name: one for name, one in given.items()})
 
 
 def _print(report: Any, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from firstlight.core.command import typed
 from firstlight.core.errors import HostError
 from firstlight.core.report import Report
 from firstlight.effects import catalog
@@ -27,7 +28,7 @@ def run(root: Path, console: Console, *, profile: str = "", host: str = "") -> R
             raise HostError(
                 f"stack {document.value.stack} is not built there, so its flags are not known",
                 where=goal.name,
-                remedy=f"invoke build --host {goal.name} --profile {document.value.name}",
+                remedy=typed("build", {"host": goal.name, "profile": document.value.name}),
             )
         facts = ask_facts(shell, seen.root)
         made = target.describe(root, shell, document, release, seen, facts)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from firstlight.core.command import Command
+from firstlight.core.command import Command, typed
 from firstlight.core.errors import ConnectionLost, HostError
 from firstlight.core.schema import nearest
 from firstlight.effects import http, jobs
@@ -55,7 +55,7 @@ def require_running(shell: Shell, seen: Survey, profile: str) -> Manifest:
         raise HostError(
             f"the server of {profile} does not run: it is {condition}",
             where=shell.host.name,
-            remedy=f"invoke deploy --profile {profile} --host {shell.host.name}",
+            remedy=typed("deploy", {"profile": profile, "host": shell.host.name}),
         )
     return found
 

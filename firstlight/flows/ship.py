@@ -161,7 +161,8 @@ def _goal(root: Path, origin: Origin, shell: Shell) -> Goal:
     facts = ask_facts(shell, seen.root)
     require_base(order.stack, facts.system.arch or "", facts.system.glibc or "0", name)
     chosen = {series: path for series in orders if (path := _python(facts, series))}
-    require_python(origin.python, next(iter(chosen), None), origin.shell.host.name, name)
+    best, source = next(iter(chosen), None), origin.shell.host.name
+    require_python(origin.python, best, source, name, origin.stack)
     arch = "" if facts.gpus else next(iter(order.stack.arch_list), "")
     order = on_this_host(order, facts, name, arch)
     lacks = lacking(order, origin.seen, seen, chosen[origin.python])

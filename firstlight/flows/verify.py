@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from firstlight.build import verdict
-from firstlight.core.command import Script
+from firstlight.core.command import Script, typed
 from firstlight.core.errors import ConfigError, HostError, ProofError
 from firstlight.core.plan import ShipFile
 from firstlight.core.report import Report
@@ -35,7 +35,8 @@ _NO_TIME = (1980, 1, 1, 0, 0, 0)
 def run(root: Path, console: Console, *, wheel: str = "", arch: str = "", host: str = "") -> Report:
     """Verify a wheel of this machine, or of a host; exit code 5 for faults, 2 for no wheel."""
     if not wheel:
-        raise UnknownName("which wheel?", remedy="invoke verify --wheel FILE")
+        given = typed("verify", {"arch": arch, "host": host})
+        raise UnknownName("which wheel?", remedy=f"{given} --wheel FILE")
     expect = verdict.expectation(arch)
     inventory = catalog.inventory(root)
     target = inventory.host(host) if host else inventory.hosts["local"]

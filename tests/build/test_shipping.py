@@ -96,9 +96,9 @@ def test_the_one_that_has_it_says_for_which_python() -> None:
 
 @pytest.mark.parametrize("chosen", ["3.12", None])
 def test_another_python_does_not_fit(chosen: str | None) -> None:
-    require_python("3.11", "3.11", "gpu01", "gpu02")
+    require_python("3.11", "3.11", "gpu01", "gpu02", "tiny")
     with pytest.raises(HostError, match=r"what gpu01 has is for CPython 3\.11") as told:
-        require_python("3.11", chosen, "gpu01", "gpu02")  # type: ignore[arg-type]
+        require_python("3.11", chosen, "gpu01", "gpu02", "tiny")  # type: ignore[arg-type]
     assert told.value.where == "gpu02"
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from firstlight.core.command import Command, Script, assignments, quote
+from firstlight.core.command import Command, Script, assignments, quote, typed
 
 # Everything that an argument can carry: no NUL, and nothing that UTF-8 cannot write.
 words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
@@ -74,3 +74,17 @@ def test_the_exit_status_of_the_body_is_kept() -> None:
     assert (
         subprocess.run(["bash", "-s"], input=Script("(exit 7)").source().encode()).returncode == 7
     )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(st.sampled_from(["host", "dry_run", "log"]), words | nasty | st.booleans()))
+def test_a_verb_as_a_person_types_it_is_read_as_what_was_given(
+    flags: dict[str, str | bool],
+) -> None:
+    wanted = ["invoke", "build"]
+    for name, value in flags.items():
+        wanted += [f"--{name.replace('_', '-')}"] if value else []
+        wanted += [value] if isinstance(value, str) and value else []
+    line = typed("build", flags)
+    read = f"set -- {line}\nexec {SHOW}\n"
+    assert json.loads(bash(read)) == wanted

@@ -46,12 +46,13 @@ def job(id_: str, text: str, label: str = "") -> Job:
     return Job(id_, Script(text), label=label)
 
 
-def watch(site: Site, *asked: Job, stream: io.StringIO | None = None) -> str:
+def watch(site: Site, *asked: Job, stream: io.StringIO | None = None, typed: str = "") -> str:
     """Execute a plan of one step; what was said."""
     stream = stream or io.StringIO()
     action = asked[0] if len(asked) == 1 else Jobs(asked)
     plan = Plan("build", "local", (Step("compile", "compile it", action),))
     with Console(stream) as console:
+        console.typed = typed
         execute(plan, {"host": site}, console)
     return stream.getvalue()
 
@@ -150,6 +151,19 @@ def test_memory_that_ran_out_is_the_cause(site: Site) -> None:
         watch(site, job("three", "exit 137"))
 
 
+def test_advice_has_the_flags_that_were_given(site: Site) -> None:
+    """Another host's build, or the whole stack's, is none that anybody wants to go on with."""
+    asked = "invoke build --host gpu01 --stack s --component flash-attn --arch 12.0"
+    with pytest.raises(StepError) as failed:
+        watch(site, job("one", "exit 1"), typed=asked)
+    assert f"; `{asked}` again goes on from what is finished" in failed.value.remedy
+    interrupt_when(lambda: state(site, "two") == "running")
+    with pytest.raises(Detached) as left:
+        watch(site, job("two", "sleep 1000"), typed=asked)
+    end = "`invoke build --cancel --host local`"
+    assert left.value.remedy == f"`{asked}` again watches it; {end} ends it"
+
+
 def interrupt_when(seen: Callable[[], bool]) -> None:
     def wait() -> None:
         while not seen():
@@ -168,8 +182,9 @@ def test_ctrl_c_leaves_all_of_them_running(site: Site) -> None:
     with pytest.raises(Detached) as left:
         watch(site, job("j1", "sleep 1000"), job("j2", "sleep 1000"))
     assert left.value.what == "jobs j1, j2 go on"
-    assert (
-        left.value.remedy == "`invoke build` again watches them; `invoke build --cancel` ends them"
+    assert left.value.remedy == (
+        "`invoke build --host local` again watches them;"
+        " `invoke build --cancel --host local` ends them"
     )
     assert [state(site, one) for one in ("j1", "j2")] == ["running", "running"]
 

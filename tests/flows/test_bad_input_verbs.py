@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def test_a_dry_run_of_cancel_ends_nothing(tiny: Tiny) -> None:
         tiny.gate.unlink()
         process.communicate(timeout=60)
     assert process.returncode == 0 and len(tiny.made("releases")) == 1
+
+
+def test_who_leaves_a_build_is_told_its_flags(tiny: Tiny) -> None:
+    """Of --host, --profile and the others, those that were given, whatever they hold."""
+    tiny.gate.touch()
+    with tiny.project.start("build", "--stack=tiny", "--host", "local", "--debug") as process:
+        wait_for(lambda: any(tiny.root.glob("jobs/release-*/pid")), "the release", 60)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    tiny.gate.unlink()
+    assert process.returncode == 130, out + err
+    assert "-> `invoke build --host local --stack tiny --debug` again watches it; " in err
+    ask = tiny.project.invoke("ask", "--host", "local", "--question", " ")
+    assert '-> invoke ask --host local --question "..."' in ask.stderr
 
 
 def test_fetching_comes_before_anything_was_built(tiny: Tiny) -> None:

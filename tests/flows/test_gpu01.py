@@ -260,7 +260,8 @@ def test_ctrl_c_leaves_the_build_running_and_another_takes_it_up(second: Remote)
         code, said = first.end()
         assert code == 130
         assert "second: job release-sglang-cpu-py3" in said and "goes on" in said
-        assert "`invoke build` again watches it; `invoke build --cancel` ends it" in said
+        assert "`invoke build --host second` again watches it" in said
+        assert "; `invoke build --cancel --host second` ends it" in said
         assert "release-sglang-cpu" in second.invoke("status", "--host", "second")
         second.on_host("pkill -CONT -x uv")
         code, said = other.end()
