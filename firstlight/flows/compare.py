@@ -100,7 +100,9 @@ def _shown(work: _Work, ground: Callable[..., Stage], left: Plan) -> str:
         return preview(Plan(comparestage.VERB, work.host, done=_kept(work)))
     if left.steps:
         return f"{preview(left)}\n{_LEFT}\n"
-    return "\n".join(map(preview, _plans(ground(dry_run=True), work)))
+    plans = _plans(ground(dry_run=True), work)
+    steps = tuple(step for plan in plans for step in plan.steps)
+    return preview(Plan(comparestage.VERB, work.host, steps, plans[0].done))
 
 
 def _wanted(text: str) -> tuple[str, ...]:
@@ -228,9 +230,11 @@ def _report(profile: str, work: _Work) -> Report:
     order = tuple(work.measured[kv] for kv in work.targets if kv in work.measured)
     found = compare(profile, comparekeep.now(), order, tuple(work.refused))
     files = work.keeping.evidence(found) if order else ()
-    shown = "".join(f"\nevidence: {path}" for path in files)
+    project = work.keeping.folder.parents[1]
+    shown = "".join(f"\nevidence: {catalog.shown(path, project)}" for path in files)
     data = {**to_json(found), "evidence": [str(path) for path in files]}
-    return Report(_head(found) + comparetext.text(found) + f"\n{shown}", data, found.exit_code)
+    text = f"{_head(found)}{comparetext.text(found)}\n{shown}"
+    return Report(text, data, found.exit_code)
 
 
 def _head(found: Comparison) -> str:
