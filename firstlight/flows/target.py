@@ -80,9 +80,8 @@ def choose(
     )
     made = models.model_name(profile.model)
     done = [f"model {made}"] if made in seen.models else []
-    shipped = programs.shipped(seen.root)
-    source, home = profile.model, target.rendered.release
-    steps = () if done else tuple(models.model_steps(source, home, shipped, ground.depot))
+    way = target.rendered.release, programs.shipped(seen.root), ground.depot
+    steps = () if done else tuple(models.model_steps(profile.model, *way))
     return Goal(
         target,
         seen.root,

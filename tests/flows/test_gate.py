@@ -139,7 +139,7 @@ def test_what_the_engine_answered_is_kept_in_the_release(built: Tiny) -> None:
     assert (answer["algo"], answer["shows"], answer["loads"]) == ("FP8", True, True)
     said = json.loads(built.project.invoke("audit", "--json").stdout)
     evidence = [line for cell in said["cells"] for line in cell["evidence"]]
-    assert {"where": "this release, models/llama.py:12", "says": "the engine reads FP8"} in evidence
+    assert {"where": "this release, models/llama.py:14", "says": "the engine reads FP8"} in evidence
 
 
 def reader(folder: Path, configs: Path) -> None:
