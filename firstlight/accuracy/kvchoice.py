@@ -41,13 +41,15 @@ class Probe:
     """What the engine's own code answered in the release's venv; None where it was not asked.
 
     `algo` is `kv_cache_quant_algo` of its configuration, "" for none; `shows`: the top-level
-    object has `quant_config`; `loads`: names of scales are mapped for this architecture.
+    object has `quant_config`; `loads`: names of scales are mapped for this architecture; `ignores`:
+    names of scales on its lists of what to ignore, which matter where no mapping comes first.
     """
 
     source: str
     algo: str | None = None
     shows: bool | None = None
     loads: bool | None = None
+    ignores: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,10 @@ def fate_of(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[Fate, tuple
         where = f"{unread[0].file}: {unread[0].name}"
         return "unknown", (Evidence(where, "its value is no finite number, or was not read"),)
     if ask.probe and ask.probe.loads is not None:
-        said = "loads scales" if ask.probe.loads else "passes scales over"
-        line = Evidence(ask.probe.source, f"the class {said}")
+        said = "the class loads scales" if ask.probe.loads else "the class passes scales over"
+        if ask.probe.ignores:
+            said += f"; its lists of names to ignore have {', '.join(ask.probe.ignores)}"
+        line = Evidence(ask.probe.source, said)
         return ("yes" if ask.probe.loads else "ignored"), (line,)
     loaded, line = _loaded(checkpoint, ask, version)
     return ("unknown" if loaded is None else "yes" if loaded else "ignored"), (line,)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -20,6 +22,7 @@ from firstlight.serve.causes import UNKNOWN, Cause
 from firstlight.serve.serverlog import Phase, ServerLog, begin, cause, feed, finish
 
 _CHUNK = 1 << 20
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def run(root: Path, _console: Console, *, log: str = "") -> Report:
@@ -30,13 +33,14 @@ def run(root: Path, _console: Console, *, log: str = "") -> Report:
     if not log:
         remedy = "invoke explain --log FILE (or - for standard input)"
         raise UnknownName("which log?", remedy=remedy)
-    rules = known(root)
+    rules, shown = known(root), "standard input" if log == "-" else log
     try:
         with sys.stdin.buffer if log == "-" else Path(log).open("rb") as file:
+            _require_end(file, shown)
             found = _read(file, rules)
     except OSError as error:
-        raise FirstlightError(f"cannot read {log}: {error.strerror}") from None
-    shown = "standard input" if log == "-" else log
+        remedy = "check that path, and that you may read it"
+        raise FirstlightError(f"cannot read {log}: {error.strerror}", remedy=remedy) from None
     if found is None:
         return Report(f"nothing in {shown} looks like an error", {"log": shown, "rule": None}, 1)
     data = {"log": shown, "known": found.known, **asdict(found)}
@@ -94,7 +98,29 @@ def _explained(died: Cause) -> Explanation:
 
 
 def _decoded(file: BinaryIO) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while data := file.read(_CHUNK):
+    data = file.read(_CHUNK)
+    decoder = codecs.getincrementaldecoder(_encoding(data))("replace")
+    while data:
         yield decoder.decode(data)
+        data = file.read(_CHUNK)
     yield decoder.decode(b"", final=True)
+
+
+def _encoding(data: bytes) -> str:
+    """What a log says of itself by its first bytes, as those of Windows do; else UTF-8.
+
+    Two such bytes may also be the beginning of rubbish: text in UTF-16 has many zeros.
+    """
+    is_wide = data.count(0) * 10 >= len(data)
+    return "utf-16" if data[:2] in _WIDE and is_wide else "utf-8-sig"
+
+
+def _require_end(file: BinaryIO, log: str) -> None:
+    """Raise FirstlightError for a device: /dev/zero, or a disk, never comes to an end."""
+    try:
+        told = os.fstat(file.fileno())
+    except OSError:
+        return
+    is_device = stat.S_ISCHR(told.st_mode) or stat.S_ISBLK(told.st_mode)
+    if is_device and not file.isatty() and told.st_rdev != os.stat(os.devnull).st_rdev:
+        raise FirstlightError(f"{log} is a device and no log", remedy="name a file or a pipe")

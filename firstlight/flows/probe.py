@@ -62,4 +62,5 @@ def read_probe(text: str) -> tuple[Probe | None, str]:
         algo=algo if isinstance(algo, str) else None,
         shows=shows if isinstance(shows, bool) else None,
         loads=loads if isinstance(loads, bool) else None,
+        ignores=tuple(map(str, said.get("ignores") or ())),
     ), why

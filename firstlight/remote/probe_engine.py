@@ -1,12 +1,13 @@
 """Remote program: ask a release's own engine what it would make of a checkpoint's KV cache.
 
-    probe_engine.py MODELS CACHE ARCHITECTURE [FOLDER [QUANTIZATION]]
+    probe_engine.py MODELS CACHE PROGRAM ARCHITECTURE [FOLDER [QUANTIZATION]]
 
 Run by the release's python. MODELS is the folder `models` of the installed engine, which is read
 and not imported: the class of ARCHITECTURE (`shows`: its object has `quant_config`; `loads`: its
-attention is built with it, and names of scales are mapped). With FOLDER the engine's own reader of
-quantisation is called (`algo`). One JSON object is printed; what could not be told is null, and
-`why` says so. CACHE keeps it by what it depends on; "" keeps nothing.
+attention is built with it, and names of scales are mapped; `ignores`: such names on lists of what to
+ignore). With FOLDER the engine's own reader of quantisation is called (`algo`). One JSON object is
+printed; what could not be told is null, and `why` says so. CACHE keeps it by what it depends on, ""
+keeps nothing; PROGRAM is a digest of this program.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 PACKAGE = "sglang.srt.models"
 ATTENTION = "RadixAttention"
 MAPPERS = ("maybe_remap_kv_scale_name",)
+SCALES = ("k_scale", "v_scale", "kv_scale")
 MAPPED = (".attn.k_scale", ".attn.v_scale")
 DOCUMENTS = ("config.json", "hf_quant_config.json")
 # Classes of the engine's own that many models share; they hold no attention.
@@ -204,6 +206,35 @@ def maps(sources: Sources, where: str, made: ast.ClassDef) -> bool:
     )
 
 
+def ignores(sources: Sources, module: str, made: ast.ClassDef) -> list[str]:
+    """Names of scales on lists that are called something with `ignore`, or are passed as such."""
+    found: set[str] = set()
+    for where, one in sources.parts(module, made):
+        used = sources.tables(where, names_of(one))
+        for node in (inner for root in (one, *used) for inner in ast.walk(root)):
+            if "ignore" in named(node) and isinstance(
+                node, ast.Assign | ast.AnnAssign | ast.keyword
+            ):
+                found |= {text for text in texts(node.value) if text.endswith(SCALES)}
+    return sorted(found)
+
+
+def named(node: ast.AST) -> str:
+    """What a value is given to: the names of an assignment, or of a keyword."""
+    if isinstance(node, ast.keyword):
+        return (node.arg or "").lower()
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        goals = node.targets if isinstance(node, ast.Assign) else [node.target]
+        words = [one.id if isinstance(one, ast.Name) else getattr(one, "attr", "") for one in goals]
+        return " ".join(words).lower()
+    return ""
+
+
+def texts(node: ast.AST | None) -> set[str]:
+    inner = ast.walk(node) if node is not None else ()
+    return {n.value for n in inner if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+
+
 def algo(folder: str, quantization: str) -> str:
     """`kv_cache_quant_algo` as the engine reads it, "" for none; raises what the engine raises."""
     from sglang.srt.configs.load_config import LoadConfig
@@ -223,7 +254,8 @@ def ask(models: Path, architecture: str, folder: str, quantization: str) -> dict
     """What the engine says: `algo`, `shows`, `loads`, where, and why something is missing."""
     sources = Sources(models)
     found = sources.entry(architecture)
-    answer: dict[str, Any] = {"algo": None, "shows": None, "loads": None, "source": "", "why": []}
+    answer: dict[str, Any] = {"algo": None, "shows": None, "loads": None, "ignores": []}
+    answer |= {"source": "", "why": []}
     if found is None:
         answer["why"].append(f"no class {architecture} in {models}")
     else:
@@ -231,6 +263,7 @@ def ask(models: Path, architecture: str, folder: str, quantization: str) -> dict
         answer["source"] = f"models/{module.replace('.', '/')}.py:{made.lineno}"
         answer["shows"] = shows(sources, module, made)
         answer["loads"] = loads(sources, module, made)
+        answer["ignores"] = ignores(sources, module, made)
     if folder:
         try:
             # It is asked what it reads, not for its chatter.

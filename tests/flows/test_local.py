@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.flows.project import Project, make_project
+from firstlight.accuracy.engineclasses import DROPS, HIDES, LOADS, SHOWS
+from firstlight.accuracy.rules import loads, shows
+from tests.flows.project import REPO, Project, make_project
 from tests.flows.watching import Output, free_port, is_open, processes_of, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
@@ -142,6 +145,40 @@ def test_status_and_smoke_tell_programs_what_serves(local: Local) -> None:
         assert (told["kv_dtype"], told["kv_tokens"]) == ("torch.bfloat16", 16384)
         assert told["engine"] == "0.5.23"
         assert [question["outcome"] for question in told["questions"]] == ["pass"] * 5
+
+
+def test_what_was_predicted_of_the_pool_is_what_the_server_has(local: Local) -> None:
+    proof = local.served()["proof"]
+    assert (proof["policy"]["verdict"], proof["policy"]["policy"]) == ("safe", "require_bf16")
+    figures = {one["what"]: one for one in proof["capacity"]["figures"]}
+    assert figures["bytes of a token"]["predicted"] == 23_040
+    assert all(abs(one["off"]) < 0.002 for one in figures.values()), figures
+    assert proof["capacity"]["findings"] == []
+
+
+def test_the_engine_says_of_its_classes_what_the_rules_say(local: Local) -> None:
+    """The tables were made by reading; the program reads the very release that serves."""
+    (models,) = local.root.glob("releases/*/venv/lib/python*/site-packages/sglang/srt/models")
+    program = REPO / "firstlight/remote/probe_engine.py"
+    names = sorted(set().union(*SHOWS.values(), *HIDES.values(), *LOADS.values(), *DROPS.values()))
+    # One program for all: each class alone would read the folder again.
+    ask = "import json, sys, pathlib; sys.path.insert(0, sys.argv[1]); import probe_engine as p\n"
+    ask += "s = p.Sources(pathlib.Path(sys.argv[2])); found = {}\n"
+    ask += "for n in sys.argv[3:]:\n  e = s.entry(n); found[n] = [p.shows(s, *e), p.loads(s, *e)]\n"
+    words = [sys.executable, "-c", ask + "print(json.dumps(found))", str(program.parent)]
+    done = subprocess.run([*words, str(models), *names], capture_output=True, check=True)
+    for name, said in json.loads(done.stdout).items():
+        for known, answer in zip((shows(name, "0.5.23"), loads(name, "0.5.23")), said, strict=True):
+            assert known in (None, answer), name
+
+
+def test_the_audit_asks_the_engine_that_serves(local: Local) -> None:
+    found = local.data("audit")
+    cell = next(cell for cell in found["cells"] if cell["asked"] == "auto")
+    assert (cell["dtype"], cell["verdict"], found["notes"]) == ("bfloat16", "safe", [])
+    assert any(line["says"] == "the engine reads nothing" for line in cell["evidence"])
+    (kept,) = local.root.glob("releases/*/cache/probe-*.json")
+    assert json.loads(kept.read_text())["source"].startswith("models/llama.py:")
 
 
 def test_ask_gives_the_answer_and_nothing_else(local: Local) -> None:

@@ -106,6 +106,15 @@ def test_a_table_that_renames_scales_counts_as_one_that_maps_them(models: Path) 
     assert ask(models, "Plain")["loads"] is True
 
 
+def test_lists_of_what_to_ignore_are_told(models: Path) -> None:
+    loads = "def load_weights(self, w):\n        ignore_suffixes = ('.bias', '.k_scale')\n"
+    loads += "        load(w, ignore_unexpected=['.kv_scale', *MORE_IGNORED], other=['_v_scale'])"
+    text = model("Plain", loads=loads)
+    (models / "plain.py").write_text(f"MORE_IGNORED = ['.v_scale']\n{text}")
+    found = ask(models, "Plain")
+    assert found["ignores"] == [".k_scale", ".kv_scale", ".v_scale"]
+
+
 def test_layers_of_its_own_count_before_those_it_only_names(models: Path) -> None:
     (models / "plain.py").write_text(model("Plain", given="None"))
     own = model("Own").replace("class Own:", "class Own(Plain):")
