@@ -5,9 +5,9 @@
 Run by the release's python. MODELS is the folder `models` of the installed engine, which is read
 and not imported: the class of ARCHITECTURE (`shows`: its object has `quant_config`; `loads`: its
 attention is built with it, and names of scales are mapped; `ignores`: such names on lists of what
-to ignore). With FOLDER the engine's own reader of quantisation is called (`algo`). One JSON object is
-printed; what could not be told is null, and `why` says so. CACHE keeps it by what it depends on, ""
-keeps nothing; PROGRAM is a digest of this program.
+to ignore). With FOLDER the engine's own reader of quantisation is called (`algo`). One JSON object
+is printed; what could not be told is null, and `why` says so. CACHE keeps it by what it depends on,
+"" keeps nothing; PROGRAM is a digest of this program.
 """
 
 from __future__ import annotations
