@@ -122,5 +122,5 @@ def _require_end(file: BinaryIO, log: str) -> None:
     except OSError:
         return
     is_device = stat.S_ISCHR(told.st_mode) or stat.S_ISBLK(told.st_mode)
-    if is_device and not file.isatty() and told.st_rdev != os.stat(os.devnull).st_rdev:
+    if is_device and not file.isatty() and told.st_rdev != Path(os.devnull).stat().st_rdev:
         raise FirstlightError(f"{log} is a device and no log", remedy="name a file or a pipe")

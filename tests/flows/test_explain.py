@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,58 @@ def test_bytes_that_are_no_text_are_survived(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00\r\r\n" + b"\xc3" * 100 + b"\nNo space left on device")
     report = explain.run(REPO, Console(nowhere()), log=str(file))
     assert (report.data["rule"], report.data["line"]) == ("disk", 3)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-16-be"])
+def test_a_log_of_windows_is_read_as_it_was_written(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "log"
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    text = "building\r\n" * 70_000 + "\u00e9: No space left on device\r\n"
+    file.write_bytes((mark + text).encode(encoding))
+    report = explain.run(REPO, Console(nowhere()), log=str(file))
+    assert (report.data["rule"], report.data["line"]) == ("disk", 70_001)
+    assert "\u00e9: No space left on device" in report.text
+
+
+@pytest.mark.parametrize("how", ["name", "standard input"])
+def test_a_device_is_no_log(project: Project, how: str) -> None:
+    with Path("/dev/zero").open("rb") as zero:
+        done = subprocess.run(
+            [str(INVOKE), "explain", "--log", "/dev/zero" if how == "name" else "-"],
+            cwd=project.root,
+            env=project.environ(),
+            stdin=zero,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+    shown = "/dev/zero" if how == "name" else how
+    assert done.returncode == 1
+    assert done.stderr == f"error: {shown} is a device and no log\n  -> name a file or a pipe\n"
+
+
+def test_an_empty_log_may_come_from_nowhere(project: Project) -> None:
+    done = project.invoke("explain", "--log", "/dev/null")
+    assert "nothing in /dev/null looks like an error" in done.stdout
+
+
+def test_a_huge_log_takes_little_memory(tmp_path: Path) -> None:
+    """200 MiB without an end of a line, and many errors that no rule knows."""
+    file = tmp_path / "log"
+    with file.open("wb") as log:
+        log.truncate(200 << 20)
+        log.seek(0, 2)
+        log.write(b"\nx.c:1: error: odd thing\n" * 20_000)
+    code = (
+        "import resource, sys; from pathlib import Path; from firstlight.flows import explain;"
+        "from firstlight.effects.console import Console, nowhere;"
+        "explain.run(Path(sys.argv[1]), Console(nowhere()), log=sys.argv[2]);"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(REPO), str(file)], capture_output=True, check=True
+    )
+    assert int(done.stdout) < 200 << 10  # KiB
 
 
 @pytest.mark.parametrize(
