@@ -157,10 +157,14 @@ def sbom(c, host="", stack="", json=False, debug=False):
 @verb(
     keep="how many of the newest releases of each stack stay",
     store="also what no release that stays names: artifacts, wheels, sources, uv's cache",
+    caches="also what makes builds quick: the compilers' cache, the cache of git repositories",
 )
-def prune(c, host="", keep="3", store=False, dry_run=False, debug=False):
+def prune(c, host="", keep="3", store=False, caches=False, dry_run=False, debug=False):
     """Remove old releases of a host, never one that is deployed or was before."""
-    front.run("prune", ROOT, host=host, keep=keep, store=store, dry_run=dry_run, debug=debug)
+    front.run(
+        "prune", ROOT, host=host, keep=keep, store=store, caches=caches,
+        dry_run=dry_run, debug=debug,
+    )  # fmt: skip
 
 
 @verb(**{"from": "the host that has it built (default: this machine)"}, to="hosts: gpu02,gpu03")

@@ -21,7 +21,11 @@ GONE = ".partial.old"
 # Who holds this lock runs beside no job that holds any: see remote/supervise.sh.
 LOCK = "all"
 _DAY_S = 24 * 3600
+# What only makes a later build or lock quick; it grows with every one of them.
+CACHES = ("cache/ccache", "sources/git")
 _KINDS = {
+    "cache/ccache": "compiler cache",
+    "sources/git": "cache of repositories",
     "releases": "release",
     "cache": "unpacked wheel",
     "store": "artifact",
@@ -90,12 +94,18 @@ def stack_of(release: str) -> str:
 
 
 def choose(
-    holdings: Holdings, keep: int, *, store: bool = False, wanted: Iterable[str] = ()
+    holdings: Holdings,
+    keep: int,
+    *,
+    store: bool = False,
+    caches: bool = False,
+    wanted: Iterable[str] = (),
 ) -> Cut:
     """What may go when `keep` releases of each stack stay.
 
     With `store` also whatever no release that stays names; `wanted` are digests and names of lib
-    folders that stay all the same. What earlier builds and prunings left half-done goes always.
+    folders that stay all the same. What earlier builds and prunings left half-done goes always, the
+    CACHES only with `caches`.
     """
     kept = tuple(_kept(holdings, keep))
     stay = {f"releases/{one.release}" for one in kept}
@@ -104,7 +114,8 @@ def choose(
     gone |= {item for item in holdings.items if _is_left_over(holdings, item)}
     if store:
         gone |= _unnamed(holdings, finished, stay, frozenset(wanted))
-    order = tuple(sorted(gone, key=lambda item: (list(_KINDS).index(_folder(item)), item)))
+    gone = gone - set(CACHES) | (set(CACHES) & set(holdings.items) if caches else set())
+    order = tuple(sorted(gone, key=lambda item: (list(_KINDS).index(_kind(item)), item)))
     return Cut(order, kept, freed(holdings, gone))
 
 
@@ -158,6 +169,10 @@ def _folder(item: str) -> str:
     return item.partition("/")[0]
 
 
+def _kind(item: str) -> str:
+    return item if item in CACHES else _folder(item)
+
+
 def _last(item: str) -> str:
     return item.rpartition("/")[2]
 
@@ -178,7 +193,11 @@ def render_cut(holdings: Holdings, cut: Cut) -> str:
         age = _age(max(0, holdings.now - holdings.items[item]))
         rows.append((_last(item), age, size(weight(holdings, item)), why.get(item, "goes")))
     total = f"goes: {_counted(cut)}, {size(cut.freed)}" if cut.gone else "nothing to remove"
-    return "\n".join([columns(rows), total] if rows else [total])
+    kept = [one for one in CACHES if one in holdings.items and one not in cut.gone]
+    lines = [
+        f"stays: {_KINDS[one]} {one}, {size(weight(holdings, one))} (--caches)" for one in kept
+    ]
+    return "\n".join([*([columns(rows)] if rows else []), *lines, total])
 
 
 def _age(seconds: int) -> str:
@@ -187,7 +206,7 @@ def _age(seconds: int) -> str:
 
 def _counted(cut: Cut) -> str:
     """`2 releases and 31 wheels`."""
-    folders = [_folder(item) for item in cut.gone]
+    folders = [_kind(item) for item in cut.gone]
     counts = {folder: folders.count(folder) for folder in _KINDS if folder in folders}
     words = [f"{n} {_KINDS[folder]}{'s' if n > 1 else ''}" for folder, n in counts.items()]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -32,6 +32,7 @@ def run(
     host: str = "",
     keep: str = "3",
     store: bool = False,
+    caches: bool = False,
     dry_run: bool = False,
 ) -> Report:
     """Show every release, remove what may go, and say what that frees."""
@@ -44,7 +45,7 @@ def run(
         _require_quiet(shell, seen)
         found = holdings(shell)
         wanted = {programs.folder_name(), *_tools(root)} if store else set()
-        cut = choose(found, int(keep), store=store, wanted=wanted)
+        cut = choose(found, int(keep), store=store, caches=caches, wanted=wanted)
         plan = _plan(cut, found, seen, target.name)
         if dry_run:
             told = "".join(f"# {line}\n" for line in render_cut(found, cut).splitlines())

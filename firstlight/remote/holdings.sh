@@ -1,6 +1,7 @@
 # What may be pruned on this host, how old and how large it is, and what names it: read-only, one
 # round trip. $1 = root, which may start with ~/. Answers as in survey.sh. An item is a path below
-# root: a release, an artifact, a folder of wheels, of sources, of lib, of build or of uv's cache.
+# root: a release, an artifact, a folder of wheels, of sources, of lib, of build or of uv's cache, the
+# compilers' cache.
 tell() { local IFS=$'\t'; printf '@@firstlight\t%s\n' "$*"; }
 root=$1
 case $root in '~/'*) root=$HOME/${root:2} ;; esac
@@ -9,7 +10,7 @@ tell now "$(date +%s)"
 [ -e "$root" ] || { tell end && return; }
 cd -- "$root" || return
 # Several links to one file are one file: its bytes are free when all of them are gone.
-find -H releases store wheels sources lib build twice cache/uv -type f -printf '%D:%i\t%n\t%b\t%p\n' 2>/dev/null |
+find -H releases store wheels sources lib build twice cache/uv cache/ccache -type f -printf '%D:%i\t%n\t%b\t%p\n' 2>/dev/null |
   awk -F '\t' '
     NF == 4 {
       depth = split($4, part, "/")
@@ -29,7 +30,7 @@ find -H releases store wheels sources lib build twice cache/uv -type f -printf '
       }
       for (who in bytes) printf "@@firstlight\tbytes\t%.0f\t%s\n", bytes[who], who
     }'
-for item in releases/* store/* wheels/* sources/* lib/* build/* twice/* cache/uv/archive*/*; do
+for item in releases/* store/* wheels/* sources/* lib/* build/* twice/* cache/ccache* cache/uv/archive*/*; do
   [ -d "$item" ] || continue
   made=$item/manifest.json
   [ -e "$made" ] || made=$item

@@ -85,6 +85,19 @@ def test_bytes_are_free_when_the_last_holder_goes() -> None:
     assert freed(holdings(), [A2]) == 0
 
 
+def test_caches_are_shown_and_go_only_when_they_are_named() -> None:
+    caches = {"cache/ccache": 1, "sources/git": 1}
+    more = (*holdings().extents, Extent(3 << 30, frozenset(["cache/ccache"])))
+    here = holdings(items={**holdings().items, **caches}, extents=more)
+    cut = choose(here, 3, store=True, wanted=("now", "old"))
+    assert not set(caches) & set(cut.gone)
+    assert "stays: compiler cache cache/ccache, 3.0 GiB (--caches)" in render_cut(here, cut)
+    cut = choose(here, 3, caches=True)
+    assert cut.gone == tuple(caches) and cut.freed == 3 << 30
+    told = "goes: 1 compiler cache and 1 cache of repositories, 3.0 GiB"
+    assert render_cut(here, cut).endswith(told) and "stays: compiler" not in render_cut(here, cut)
+
+
 def test_what_was_left_half_done_goes_and_is_no_release() -> None:
     left = {A1 + GONE: 1, "releases/c-py311-1.partial": 999, f"wheels/x{GONE}": 1}
     left |= {"wheels/y.partial": 1}

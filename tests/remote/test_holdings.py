@@ -59,6 +59,14 @@ def test_items_have_the_time_at_which_they_were_made(root: Path) -> None:
     assert {TOOLKIT, KERNEL, SOURCE, ENTRY, "wheels/w1.partial.old"} < set(found.items)
 
 
+def test_caches_are_items_with_their_bytes(root: Path) -> None:
+    put(root / "cache/ccache/3/4/object", BIG)
+    put(root / "sources/git/kern-1.git/HEAD", BIG)
+    found = look(root)
+    for item in ("cache/ccache", "sources/git"):
+        assert item in found.items and freed(found, [item]) >= len(BIG)
+
+
 def test_what_papers_name_is_known_by_folder_key_or_digest(root: Path) -> None:
     names = look(root).names
     assert names[RELEASE] == {TOOLKIT, KERNEL, "9a" * 32}
