@@ -69,7 +69,9 @@ class Kernels:
 
     def end(self) -> None:
         """End every job of this root."""
-        for program in self.root.glob("jobs/*[!l]/supervise.sh"):
+        for program in self.root.glob("jobs/*/supervise.sh"):
+            if program.parent.suffix in (".old", ".partial"):
+                continue
             subprocess.run(["bash", str(program), "cancel", str(program.parent), "1"])
 
 

@@ -31,6 +31,8 @@ from tests.flows.tiny import refused
 
 PACKAGE = Path(__file__).parent / "kernel_package"
 FETCH = REPO / "firstlight/remote/fetch_wheels.py"
+# With which an artifact's name ends: neither `.old`, nor `-second` of a build in two places.
+KEY = "[0-9a-f]" * 12
 SHIPPED = "recipes/locks/kernels-cu130-sm120.lock.yaml"
 # Midsummer of 2026: the time of the source, and so of all that is made of it.
 TIME = 1782000000
@@ -101,7 +103,7 @@ class Kernels:
 
     def made(self, name: str) -> list[Path]:
         """The component's artifacts in the store."""
-        return sorted((self.root / "store").glob(f"{name}-1.0-*[0-9a-f]"))
+        return sorted((self.root / "store").glob(f"{name}-1.0-{KEY}"))
 
     def receipt(self, name: str) -> dict[str, Any]:
         """The receipt of its only artifact."""
@@ -117,7 +119,7 @@ class Kernels:
 
     def log(self, name: str) -> str:
         """What its last build said, "" before there is one."""
-        logs = list((self.root / "jobs").glob(f"build-{name}-1.0-*[0-9a-f]/log"))
+        logs = list((self.root / "jobs").glob(f"build-{name}-1.0-{KEY}/log"))
         return logs[0].read_text(errors="replace") if logs else ""
 
     def fails(self, name: str, code: int = 4) -> str:
@@ -147,7 +149,10 @@ class Kernels:
     def end(self) -> None:
         """Open the gate, and end every job of this root."""
         self.gate.unlink(missing_ok=True)
-        for program in self.root.glob("jobs/*[!l]/supervise.sh"):
+        for program in self.root.glob("jobs/*/supervise.sh"):
+            # What ran before, and what never began.
+            if program.parent.suffix in (".old", ".partial"):
+                continue
             subprocess.run(["bash", str(program), "cancel", str(program.parent), "1"])
 
 

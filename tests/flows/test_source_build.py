@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.kernel import (
+    KEY,
     Kernels,
     Pantry,
     Variant,
@@ -25,7 +26,7 @@ from tests.flows.kernel import (
     make_pantry,
     share_toolkit,
 )
-from tests.flows.project import INVOKE
+from tests.flows.project import INVOKE, Project
 from tests.flows.tiny import refused
 from tests.remote.programs import run, sha256
 from tests.remote.toolkit_wheels import real_wheels
@@ -58,6 +59,19 @@ def variants(folder: Path, url: str) -> dict[str, Variant]:
         "both": Variant({}, needs=("other", "arch")),
         **{name: Variant({"KERNEL_FAULT": name}) for name in FAULTS},
     }
+
+
+def test_what_was_there_before_is_not_taken_for_what_is_there(tmp_path: Path) -> None:
+    """A log of the run before ends in `.old`, one of a build in two places in `-second`."""
+    kernels = Kernels(Project(tmp_path, tmp_path), tmp_path, tmp_path / "gate")
+    key = "0123456789ab"
+    for end in ("", ".old", ".partial", "-first", "-second"):
+        folder = tmp_path / f"jobs/build-good-1.0-{key}{end}"
+        folder.mkdir(parents=True)
+        (folder / "log").write_text(end or "now")
+        (tmp_path / f"store/good-1.0-{key}{end}").mkdir(parents=True)
+    assert kernels.log("good") == "now"
+    assert [path.name for path in kernels.made("good")] == [f"good-1.0-{key}"]
 
 
 class Visits:
@@ -335,7 +349,7 @@ def test_a_build_whose_processes_are_all_killed_is_done_again(good: Kernels) -> 
 
 def kill_tree(kernels: Kernels, name: str) -> None:
     """SIGKILL to the supervisor and to all that runs for a job, at once."""
-    (folder,) = (kernels.root / "jobs").glob(f"build-{name}-1.0-*[0-9a-f]")
+    (folder,) = (kernels.root / "jobs").glob(f"build-{name}-1.0-{KEY}")
     supervisor = int((folder / "pid").read_text().split()[0])
     for pid in (supervisor, *kernels.processes()):
         with contextlib.suppress(ProcessLookupError):
