@@ -5,7 +5,7 @@ An artifact travels into a folder beside its place, which gets its name when all
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -127,18 +127,15 @@ def lacking(order: Order, source: Survey, target: Survey, python: str) -> tuple[
     return (*(f"store/{name}" for name in made), *found) if steps else ()
 
 
-def require_order(orders: Mapping[Python, Order], source: Survey, host: str) -> Python:
-    """The CPython for which the source has a release of the stack, or all that one is made of.
+def held(orders: Mapping[Python, Order], source: Survey, host: str) -> tuple[Python, ...]:
+    """The CPythons for which the source has a release of the stack, or all that one is made of.
 
-    Raises HostError when it has neither.
+    Whole releases come first, and of those the most wanted. Raises HostError when there is none.
     """
-    for python, order in orders.items():
-        if release_of(order) in source.releases:
-            return python
-    for python, order in orders.items():
-        names = {one.path.name for one in artifacts(order).values()}
-        if names and names <= source.artifacts:
-            return python
+    whole = tuple(python for python in orders if release_of(orders[python]) in source.releases)
+    parts = tuple(python for python, order in orders.items() if _has_parts(order, source))
+    if found := tuple(dict.fromkeys((*whole, *parts))):
+        return found
     stack = next(iter(orders.values())).stack.name
     raise HostError(
         f"stack {stack}, as it is locked now, is not built there, so there is nothing to send",
@@ -147,21 +144,28 @@ def require_order(orders: Mapping[Python, Order], source: Survey, host: str) -> 
     )
 
 
-def require_python(
-    wanted: Python, chosen: Python | None, source: str, host: str, stack: str
-) -> None:
-    """Raise HostError when a release on the host would be for another CPython than the wheels.
+def _has_parts(order: Order, source: Survey) -> bool:
+    names = {one.path.name for one in artifacts(order).values()}
+    return bool(names) and names <= source.artifacts
 
-    `chosen` is the CPython that the stack wants most of those the host has.
+
+def shared_python(
+    sent: Sequence[Python], there: Collection[Python], source: str, host: str, stack: str
+) -> Python:
+    """The first CPython of those that `source` has things for that the host has too.
+
+    `there` are those of the stack that the host has. Raises HostError when it has none of them.
     """
-    if chosen != wanted:
-        build = typed("build", {"host": host, "stack": stack})
-        has = f"a release here would be for {chosen}" if chosen else "the host has none of that"
-        raise HostError(
-            f"what {source} has is for CPython {wanted}; {has}",
-            where=host,
-            remedy=f"install CPython {wanted} there, or build there: {build}",
-        )
+    for python in sent:
+        if python in there:
+            return python
+    build = typed("build", {"host": host, "stack": stack})
+    has = f"the host has {', '.join(there)}" if there else "the host has none that the stack takes"
+    raise HostError(
+        f"what {source} has is for CPython {' and '.join(sent)}; {has}",
+        where=host,
+        remedy=f"install CPython {sent[0]} there, or build there: {build}",
+    )
 
 
 def of_items(parcels: Iterable[Parcel], items: Iterable[str]) -> tuple[Parcel, ...]:

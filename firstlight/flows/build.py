@@ -19,12 +19,13 @@ from firstlight.flows.facts import ask_facts
 from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import Ground, prepare
 from firstlight.flows.orders import (
-    all_orders,
+    Wish,
     built_release,
     chosen,
     look_ahead,
     on_this_host,
     root_steps,
+    wished,
 )
 from firstlight.flows.reach import look, opener, reached
 from firstlight.flows.twice import both
@@ -63,7 +64,8 @@ def run(
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
         story = both if twice else build
-        return story(root, console, shell, inventory, name, seen, dry_run, component, arch)
+        wish = Wish(name, component, arch)
+        return story(root, console, shell, inventory, wish, seen, dry_run)
 
 
 def _require_alone(others: str | bool) -> None:
@@ -93,14 +95,13 @@ def build(
     console: Console,
     shell: Shell,
     inventory: Inventory,
-    stack: str,
+    wish: Wish,
     seen: Survey,
     dry_run: bool,
-    component: str = "",
-    arch: str = "",
 ) -> Report:
     """Build a stack on a host that was looked at; the report's data names the release."""
-    name, orders = shell.host.name, all_orders(root, stack, seen.root, component)
+    name, component = shell.host.name, wish.component
+    orders = wished(root, wish, seen.root)
     built = None if component else built_release(orders, seen)
     if built is not None:
         plan = Plan("build", name, done=(f"release {built}",))
@@ -108,7 +109,7 @@ def build(
         return Report(text, {"release": built, "built": False})
     facts = ask_facts(shell, seen.root)
     order, python = chosen(orders, facts, name)
-    order = on_this_host(order, facts, name, arch)
+    order = on_this_host(order, facts, name, wish.arch)
     first = root_steps(seen, facts, name)
     if first and not dry_run:
         # Finding out who downloads needs the folder, so it cannot wait for the plan.

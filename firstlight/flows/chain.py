@@ -11,6 +11,7 @@ from firstlight.effects.console import Console
 from firstlight.flows import quick, recipes
 from firstlight.flows.build import build
 from firstlight.flows.deploy import deploy
+from firstlight.flows.orders import Wish
 from firstlight.flows.reach import look, opener, reached
 
 
@@ -24,7 +25,8 @@ def run(
     document = recipes.profile(root, recipes.profile_name(inventory, target, profile))
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
-        built = build(root, console, shell, inventory, document.value.stack, seen, dry_run)
+        wish = Wish(document.value.stack)
+        built = build(root, console, shell, inventory, wish, seen, dry_run)
         release = built.data["release"]
         if dry_run and release not in seen.releases:
             name = document.value.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from firstlight import __version__
@@ -24,6 +25,26 @@ from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
 from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be built on a host, as a person or another verb asks for it.
+
+    `component` is that one and what it needs, and no release; `arch` says for a host without a GPU
+    that it builds for others; `python` is the only CPython that will do.
+    """
+
+    stack: str
+    component: str = ""
+    arch: str = ""
+    python: Python | None = None
+
+
+def wished(root: Path, wish: Wish, host_root: PurePosixPath) -> dict[Python, Order]:
+    """What that would mean for each CPython that will do, the most wanted first."""
+    orders = all_orders(root, wish.stack, host_root, wish.component)
+    return {python: one for python, one in orders.items() if wish.python in (None, python)}
 
 
 def all_orders(

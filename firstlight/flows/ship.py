@@ -14,13 +14,13 @@ from firstlight.build.recipe import Python
 from firstlight.build.shipping import (
     Parcel,
     files,
+    held,
     incoming_of,
     lacking,
     list_script,
     of_items,
     read_list,
-    require_order,
-    require_python,
+    shared_python,
     ship_steps,
     with_arrived,
 )
@@ -34,7 +34,7 @@ from firstlight.flows import programs, recipes
 from firstlight.flows.build import build
 from firstlight.flows.carry import Carry, carry_all, relayed, sent
 from firstlight.flows.facts import ask_facts
-from firstlight.flows.orders import all_orders, on_this_host, root_steps
+from firstlight.flows.orders import Wish, all_orders, on_this_host, root_steps
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
@@ -46,27 +46,27 @@ _LIST_S = 900.0
 
 @dataclass(frozen=True)
 class Origin:
-    """The host that has the stack, and for which CPython."""
+    """The host that has the stack, and for which CPythons: those of whole releases first."""
 
     shell: Shell
     seen: Survey
     stack: str
-    python: Python
-    release: str
+    pythons: tuple[Python, ...]
 
 
 @dataclass(frozen=True)
 class Goal:
     """A host that fits; `lacks` are paths below its root, `first` makes that root.
 
-    `arch` is what the stack is built for, on a host that has no GPU to compare with.
+    `wish` is what is assembled there, for a CPython that both have, and `release` its name.
     """
 
     shell: Shell
     seen: Survey
     lacks: tuple[str, ...]
     first: tuple[Step, ...]
-    arch: str
+    wish: Wish
+    release: str
 
     @property
     def name(self) -> str:
@@ -101,25 +101,28 @@ def run(
                 _preview(root, console, inventory, origin, goal, parcels[goal.name])
                 for goal in goals
             ]
-            return Report("\n".join(told), {"release": origin.release})
+            return Report("\n".join(told), _data(goals))
         failed = _carry(inventory, origin, goals, parcels, console)
         text = []
         for goal in goals:
             if not failed[goal.name]:
                 _place(origin, goal, parcels[goal.name], console)
-                text.append(assemble_on(root, console, inventory, goal, name).text)
+                text.append(assemble_on(root, console, inventory, goal).text)
     troubles = [trouble for trouble in failed.values() if trouble]
     if troubles:
         raise HostError("\n".join([*troubles, *text]))
-    return Report("\n".join(text), {"release": origin.release, "hosts": [g.name for g in goals]})
+    return Report("\n".join(text), _data(goals))
 
 
-def assemble_on(
-    root: Path, console: Console, inventory: Inventory, goal: Goal, stack: str
-) -> Report:
+def _data(goals: Sequence[Goal]) -> dict[str, object]:
+    """For programs: the release of each host, which differ where their CPythons do."""
+    releases = {goal.name: goal.release for goal in goals}
+    return {"release": goals[0].release, "releases": releases, "hosts": list(releases)}
+
+
+def assemble_on(root: Path, console: Console, inventory: Inventory, goal: Goal) -> Report:
     """Build on a host where everything has arrived: only the release is left to assemble."""
-    shell = goal.shell
-    return build(root, console, shell, inventory, stack, look(shell), False, arch=goal.arch)
+    return build(root, console, goal.shell, inventory, goal.wish, look(goal.shell), False)
 
 
 def _targets(inventory: Inventory, to: str, origin: Host) -> list[Host]:
@@ -134,9 +137,8 @@ def _targets(inventory: Inventory, to: str, origin: Host) -> list[Host]:
 
 def _origin(root: Path, shell: Shell, stack: str) -> Origin:
     seen = look(shell)
-    orders = all_orders(root, stack, seen.root)
-    python = require_order(orders, seen, shell.host.name)
-    return Origin(shell, seen, stack, python, release_of(orders[python]))
+    pythons_ = held(all_orders(root, stack, seen.root), seen, shell.host.name)
+    return Origin(shell, seen, stack, pythons_)
 
 
 def _goals(root: Path, origin: Origin, shells: Sequence[Shell]) -> list[Goal]:
@@ -157,16 +159,17 @@ def _goals(root: Path, origin: Origin, shells: Sequence[Shell]) -> list[Goal]:
 def _goal(root: Path, origin: Origin, shell: Shell) -> Goal:
     seen, name = look(shell), shell.host.name
     orders = all_orders(root, origin.stack, seen.root)
-    order = orders[origin.python]
-    facts = ask_facts(shell, seen.root)
-    require_base(order.stack, facts.system.arch or "", facts.system.glibc or "0", name)
-    chosen = {series: path for series in orders if (path := _python(facts, series))}
-    best, source = next(iter(chosen), None), origin.shell.host.name
-    require_python(origin.python, best, source, name, origin.stack)
-    arch = "" if facts.gpus else next(iter(order.stack.arch_list), "")
-    order = on_this_host(order, facts, name, arch)
-    lacks = lacking(order, origin.seen, seen, chosen[origin.python])
-    return Goal(shell, seen, lacks, root_steps(seen, facts, name), arch)
+    stack, facts = next(iter(orders.values())).stack, ask_facts(shell, seen.root)
+    require_base(stack, facts.system.arch or "", facts.system.glibc or "0", name)
+    there = {series: path for series in orders if (path := _python(facts, series))}
+    source = origin.shell.host.name
+    python = shared_python(origin.pythons, there, source, name, origin.stack)
+    # A host without a GPU has nothing to compare what is built with.
+    arch = "" if facts.gpus else next(iter(stack.arch_list), "")
+    order = on_this_host(orders[python], facts, name, arch)
+    lacks = lacking(order, origin.seen, seen, there[python])
+    wish = Wish(origin.stack, arch=arch, python=python)
+    return Goal(shell, seen, lacks, root_steps(seen, facts, name), wish, release_of(order))
 
 
 def _python(facts: Facts, series: str) -> str:
@@ -210,7 +213,7 @@ def _carry(
         if not mine:
             console.say(f"{goal.name}: it has all that it needs")
         elif origin.shell.host.is_local:
-            incoming = incoming_of(goal.seen, origin.release)
+            incoming = incoming_of(goal.seen, goal.release)
             roots = (origin.seen.root, incoming)
             jobs[goal.name] = partial(sent, goal.shell, inventory.hosts, roots, mine, placed)
         else:
@@ -239,7 +242,7 @@ def _preview(
     """What is sent, and what the build does that follows."""
     steps = (*goal.first, *_steps(origin, goal, parcels))
     then = replace(with_arrived(goal.seen, parcels), writable=True)
-    built = build(root, console, goal.shell, inventory, origin.stack, then, True, arch=goal.arch)
+    built = build(root, console, goal.shell, inventory, goal.wish, then, True)
     return f"{preview(Plan('ship', goal.name, steps))}\n{built.text}"
 
 

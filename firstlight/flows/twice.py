@@ -19,7 +19,7 @@ from firstlight.effects.shell import Shell
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import prepare
-from firstlight.flows.orders import all_orders, chosen, look_ahead, on_this_host
+from firstlight.flows.orders import Wish, chosen, look_ahead, on_this_host, wished
 from firstlight.hosts.inventory import Inventory, UnknownName
 from firstlight.hosts.survey import Survey
 
@@ -36,18 +36,16 @@ def both(
     console: Console,
     shell: Shell,
     inventory: Inventory,
-    stack: str,
+    wish: Wish,
     seen: Survey,
     dry_run: bool,
-    component: str,
-    arch: str,
 ) -> Report:
     """Build a component in two places, compare the wheels, and remove both."""
     host, facts = shell.host.name, ask_facts(shell, seen.root)
-    orders = all_orders(root, stack, seen.root, component)
+    component, orders = wish.component, wished(root, wish, seen.root)
     order, python = chosen(orders, facts, host)
     _require_source(order, component)
-    order = on_this_host(order, facts, host, arch)
+    order = on_this_host(order, facts, host, wish.arch)
     by, indexes = (order.python, python), order.stack.indexes
     ground = prepare(shell, inventory, seen, by, order.lock.tools, indexes, console, dry_run)
     site = Site(seen.releases, seen.artifacts, ground.depot, ground.sourcing, room(facts))

@@ -9,18 +9,19 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from firstlight.build.order import artifacts, lock_of, release_of, sources
+from firstlight.build.recipe import Python
 from firstlight.build.release import Layout
 from firstlight.build.shipping import (
     Parcel,
     accept_script,
     files,
+    held,
     incoming_of,
     lacking,
     list_script,
     of_items,
     read_list,
-    require_order,
-    require_python,
+    shared_python,
     ship_steps,
     with_arrived,
 )
@@ -87,19 +88,33 @@ def test_what_the_other_has_not_either_is_left_to_the_build() -> None:
 def test_the_one_that_has_it_says_for_which_python() -> None:
     orders = {"3.12": replace(order(), python="3.12"), "3.11": order()}
     have = survey(releases=frozenset({release_of(order())}))
-    assert require_order(orders, have, "gpu01") == "3.11"  # type: ignore[arg-type]
-    assert require_order({"3.11": order()}, HERE, "gpu01") == "3.11"
+    assert held(orders, have, "gpu01") == ("3.11",)  # type: ignore[arg-type]
+    assert held({"3.11": order()}, HERE, "gpu01") == ("3.11",)
+    both = replace(have, releases=frozenset(map(release_of, orders.values())))
+    assert held(orders, both, "gpu01") == ("3.12", "3.11")  # type: ignore[arg-type]
     with pytest.raises(HostError, match="is not built there, so there is nothing to send") as told:
-        require_order({"3.11": order()}, survey(), "gpu01")
+        held({"3.11": order()}, survey(), "gpu01")
     assert told.value.remedy == "invoke build --host gpu01 --stack tiny-cpu"
 
 
-@pytest.mark.parametrize("chosen", ["3.12", None])
-def test_another_python_does_not_fit(chosen: str | None) -> None:
-    require_python("3.11", "3.11", "gpu01", "gpu02", "tiny")
-    with pytest.raises(HostError, match=r"what gpu01 has is for CPython 3\.11") as told:
-        require_python("3.11", chosen, "gpu01", "gpu02", "tiny")  # type: ignore[arg-type]
-    assert told.value.where == "gpu02"
+def test_a_host_gets_what_is_for_a_python_that_it_has() -> None:
+    """Not the one that the stack wants most, when the other host has nothing for that."""
+    sent: tuple[Python, ...] = ("3.12", "3.11")
+    assert shared_python(sent, ("3.11", "3.13"), "gpu01", "gpu02", "tiny") == "3.11"
+    assert shared_python(sent, ("3.11", "3.12"), "gpu01", "gpu02", "tiny") == "3.12"
+    assert shared_python(("3.11",), ("3.12", "3.11"), "gpu01", "gpu02", "tiny") == "3.11"
+
+
+@pytest.mark.parametrize(
+    ("there", "has"),
+    [(("3.13",), "the host has 3.13"), ((), "the host has none that the stack takes")],
+)
+def test_another_python_does_not_fit(there: tuple[Python, ...], has: str) -> None:
+    with pytest.raises(HostError) as told:
+        shared_python(("3.12", "3.11"), there, "gpu01", "gpu02", "tiny")
+    assert told.value.what == f"what gpu01 has is for CPython 3.12 and 3.11; {has}"
+    build = "invoke build --host gpu02 --stack tiny"
+    assert told.value.remedy == f"install CPython 3.12 there, or build there: {build}"
 
 
 PARCELS = (

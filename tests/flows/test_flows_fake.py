@@ -18,7 +18,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Progress, Result
 from firstlight.flows import front
 from firstlight.flows.build import build
-from firstlight.flows.orders import all_orders, built_release
+from firstlight.flows.orders import Wish, all_orders, built_release
 from firstlight.flows.reach import look
 from firstlight.hosts.inventory import Host
 from firstlight.hosts.survey import MARK
@@ -93,7 +93,7 @@ def test_a_build_that_is_in_place_asks_one_script(
     shell = FakeShell(inventory.hosts["gpu01"], answering(release, "other-py311-000000000000"))
     console = Console(io.StringIO())
     seen = look(shell)
-    report = build(project.root, console, shell, inventory, "sglang-cpu", seen, dry_run)
+    report = build(project.root, console, shell, inventory, Wish("sglang-cpu"), seen, dry_run)
     assert (shell.scripts, shell.sent) == (1, [])
     assert report.data == {"release": release, "built": False}
     said = f"# in place: release {release}" if dry_run else f"gpu01: release {release} is in place"
