@@ -163,8 +163,6 @@ take_lock() {
   [[ $lock == all ]] || hold all --shared || return
   hold "$lock" --exclusive || return
   mine=$root/lock/$lock
-  # Whoever waits for it may read who holds it.
-  chmod a+r -- "$mine" 2>/dev/null
   printf '%s\n%s\n%s\n' "$(cut -d' ' -f1-3 pid)" \
     "$(id -un), job ${folder##*/}, started from $controller, since $(now)" "$folder" >"$mine"
 }
@@ -179,6 +177,8 @@ hold() {
     return 1
   fi
   held+=("$fd")
+  # Whoever shares it, or waits for it, may read who holds it.
+  chmod a+r -- "$file" 2>/dev/null
   until flock -n "$way" "$fd"; do
     holder=$(sed -n 2p "$file")
     [[ -n $holder ]] || { [[ $1 == all ]] && holder='other jobs'; }

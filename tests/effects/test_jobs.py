@@ -248,7 +248,8 @@ def test_the_second_of_two_waits_and_says_for_whom(local: Shell, root: PurePosix
     assert view.state == "running"
     assert "job first, started from laptop, since 20" in view.lock_holder
     assert "waiting for the lock 'store', held by" in view.data.decode()
-    assert Path(root / "lock" / "store").stat().st_mode & 0o444 == 0o444
+    for name in ("store", "all"):
+        assert Path(root / "lock" / name).stat().st_mode & 0o444 == 0o444
     go_on(go)
     view, log = to_the_end(local, root, "second")
     assert (view.rc, view.lock_holder) == (0, "")
