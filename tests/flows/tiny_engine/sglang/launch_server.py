@@ -31,7 +31,7 @@ def answer(question: str) -> str:
     return next((text for word, text in ANSWERS.items() if word in question), "I do not know that.")
 
 
-def said(path: str, body: dict[str, Any]) -> dict[str, Any]:
+def said(path: str, body: dict[str, Any]) -> Any:
     """The body of an answer to a POST."""
     if path == "/generate" and options.fault == "dies" and options.kv_cache_dtype == "fp8_e5m2":
         say("Scheduler hit an exception: Traceback (most recent call last):")
