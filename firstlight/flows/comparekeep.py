@@ -21,7 +21,8 @@ from firstlight.accuracy.comparejson import to_json
 from firstlight.accuracy.comparison import Comparison
 from firstlight.accuracy.driftplot import svg
 from firstlight.accuracy.scores import Measured
-from firstlight.core.errors import FirstlightError, HostError
+from firstlight.core.errors import HostError
+from firstlight.flows import evidence
 
 
 @dataclass(frozen=True)
@@ -41,18 +42,18 @@ class Keeping:
     def keep(self, measured: Measured) -> None:
         """Write one precision's scores, whole or not at all."""
         text = measured.model_dump_json(by_alias=True) + "\n"
-        _write(self._scores(measured.kv, measured.key), text)
+        evidence.write(self._scores(measured.kv, measured.key), text)
 
     def keep_log(self, kv: str, text: str) -> Path:
         """Write the log of a server that failed; the next one of that precision replaces it."""
-        return _write(self.folder / f"{kv}.log", text)
+        return evidence.write(self.folder / f"{kv}.log", text)
 
     def evidence(self, found: Comparison) -> tuple[Path, Path]:
         """Write a comparison: its JSON and its picture."""
         stem = f"compare-{found.at.replace('-', '').replace(':', '')}"
         text = json.dumps(to_json(found), indent=2, ensure_ascii=False) + "\n"
-        data = _write(self.folder / f"{stem}.json", text)
-        return data, _write(self.folder / f"{stem}.svg", svg(found))
+        data = evidence.write(self.folder / f"{stem}.json", text)
+        return data, evidence.write(self.folder / f"{stem}.svg", svg(found))
 
     @contextlib.contextmanager
     def alone(self, host: str) -> Iterator[None]:
@@ -76,20 +77,9 @@ class Keeping:
 
 def keeping(root: Path, profile: str) -> Keeping:
     """Where the evidence of a profile lies, below the project's folder."""
-    return Keeping(root / "evidence" / profile)
+    return Keeping(evidence.folder(root, profile))
 
 
 def now() -> str:
     """The time as evidence states it, in UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _write(path: Path, text: str) -> Path:
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise FirstlightError(f"cannot write {path}: {error.strerror}") from None
-    return path

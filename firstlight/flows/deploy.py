@@ -76,7 +76,7 @@ def deploy(
     rules = known(root, "serve")
     for line in plan.done:
         console.say(f"in place: {line}")
-    launching = Launching(shell, inventory, document, seen, goal, rules, console)
+    launching = Launching(root, shell, inventory, document, seen, goal, rules, console)
     _execute(plan, launching)
     made, told = goal.target.manifest, launching.told
     text = f"{name}: {profile.name} is served\n\n{closing(shell.host, made.model_dump(), told)}"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from firstlight.build.failures import Rules
 from firstlight.core.command import Script
+from firstlight.core.errors import FirstlightError
 from firstlight.core.plan import WriteFile
 from firstlight.core.schema import Document
-from firstlight.effects import execute
+from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import capacity, gate, prove, target, watch
+from firstlight.flows import capacity, evidence, gate, prove, target, watch
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey
 from firstlight.serve.deploy import Target
@@ -29,6 +31,7 @@ class Launching:
     """A deploy under way. `told` is the proof's data once there is one; each watch finds what
     those before it left."""
 
+    root: Path
     shell: Shell
     inventory: Inventory
     document: Document[Profile]
@@ -78,6 +81,21 @@ class Launching:
         )
         keep(self.shell, made, proof.verdict.outcome, self.told)
         prove.require(proof, self.shell.host.name, self._profile.name)
+        self._evidence()
+
+    def _evidence(self) -> None:
+        """Keep what the launch showed; a project that cannot be written is no reason to undo it."""
+        made, (profile, host) = (
+            self.goal.target.manifest,
+            (self._profile.name, self.shell.host.name),
+        )
+        told = {"deployment": made.id, "release": made.release, **self.told}
+        try:
+            path = evidence.keep_launch(self.root, profile, host, told)
+        except FirstlightError as error:
+            self.console.say(f"# {error.what}")
+        else:
+            self.console.say(f"  evidence: {catalog.shown(path, self.root)}")
 
     def _capacity(
         self, judged: gate.Judged, log: ServerLog, kv_gib: float | None

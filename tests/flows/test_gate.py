@@ -116,6 +116,9 @@ def test_what_is_let_through_is_told_with_its_reason_each_time(built: Tiny) -> N
     assert figures["tokens, by --max-total-tokens"] == 16384
     assert figures["bytes of a token"] == pytest.approx(11_520, rel=0.1)
     assert kept["capacity"]["findings"] == []
+    launch = json.loads(built.project.read("evidence/tiny/launch-local.json"))
+    assert launch["policy"] == kept["policy"] and launch["capacity"] == kept["capacity"]
+    assert "  evidence: evidence/tiny/launch-local.json\n" in first
     assert "capacity  3 figures predicted, all within 2 % of the server's log" in again
 
 
