@@ -15,7 +15,14 @@ from pathlib import Path
 
 from wheel_rules import Expectation, Fault, WheelName, normal
 
-_IMPORT = "import importlib, sys; importlib.import_module(sys.argv[1])"
+# A library at the top level finds torch's own ones once torch is there: packages import it first.
+_IMPORT = """\
+import importlib, importlib.util, sys
+found = None if "." in sys.argv[1] else importlib.util.find_spec(sys.argv[1])
+if found and str(found.origin).endswith(".so") and importlib.util.find_spec("torch"):
+    import torch
+importlib.import_module(sys.argv[1])
+"""
 _LIST = """\
 import importlib.metadata as m, json
 print(json.dumps({d.metadata["Name"]: d.version for d in m.distributions() if d.metadata["Name"]}))

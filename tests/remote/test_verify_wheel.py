@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import venv
 import zipfile
@@ -521,6 +522,40 @@ def test_an_environment_is_asked_by_importing(tmp_path: Path, environment: Path)
         "signal 6",
         "ModuleNotFoundError: No module named 'kern.none'",
     ]
+
+
+def test_a_bare_library_is_imported_after_torch(tmp_path: Path, environment: Path) -> None:
+    """As its package does: alone it would not find libc10.so."""
+    source = tmp_path / "kern.c"
+    source.write_text(BARE)
+    include = sysconfig.get_path("include")
+    library = tmp_path / "bare.so"
+    words = ["gcc", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)]
+    subprocess.run(words, check=True)
+    files = {"bare.so": library.read_bytes(), "kern.py": b"import bare"}
+    path = wheel(tmp_path, files, tag="cp311-cp311-linux_x86_64")
+    install(path, environment)
+    expect = {"imports": ["bare"]}
+    alone = verify(path, "--venv", python_of(environment), expect=expect)
+    assert ("import", "bare", "ImportError: torch was not imported") in alone.faults
+    (environment / "torch.py").write_text("")
+    told = verify(path, "--venv", python_of(environment), expect={"imports": ["bare", "kern"]})
+    # What a package forgets its users would miss too.
+    assert [fault[:2] for fault in told.faults if fault[0] == "import"] == [("import", "kern")]
+
+
+BARE = """\
+#include <Python.h>
+static struct PyModuleDef it = {PyModuleDef_HEAD_INIT, "bare", 0, -1, 0};
+PyMODINIT_FUNC PyInit_bare(void) {
+  PyObject *loaded = PySys_GetObject("modules");
+  if (!PyMapping_HasKeyString(loaded, "torch")) {
+    PyErr_SetString(PyExc_ImportError, "torch was not imported");
+    return 0;
+  }
+  return PyModule_Create(&it);
+}
+"""
 
 
 def test_what_an_import_leaves_running_is_not_waited_for(tmp_path: Path, environment: Path) -> None:
