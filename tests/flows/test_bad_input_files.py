@@ -258,7 +258,7 @@ def test_flags_are_held_against_the_release(built: Tiny) -> None:
 
 def test_a_kv_cache_that_is_not_bf16_is_refused_without_a_host(tiny: Tiny) -> None:
     tiny.profile(("kv_cache_dtype: bf16", "kv_cache_dtype: auto"))
-    message = refused(tiny.project.invoke("deploy"), 2)
+    message = refused(tiny.project.invoke("deploy"), 5)
     assert f"{PROFILE}:9:19: policy.kv is require_bf16, but kv_cache_dtype is 'auto'" in message
 
 
