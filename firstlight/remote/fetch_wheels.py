@@ -121,6 +121,11 @@ def megabytes(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size < 10_000_000 else f"{size / 1e6:.0f} MB"
 
 
+def plain(name: str) -> str:
+    """A project's name as indexes compare them."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def known_size(wheels: list[Wheel]) -> int:
     return sum(wheel.size or 0 for wheel in wheels)
 
@@ -253,11 +258,15 @@ def put_in_place(wheel: Wheel, found: Path, dest: Path) -> int:
 
 
 def batches(wheels: list[Wheel]) -> Iterator[list[Wheel]]:
-    """Groups of one index each, the ordinary index first: it is the one most often in reach."""
+    """Groups of one index each, the ordinary index first: it is the one most often in reach.
+
+    No group has a project twice: pip takes two versions of it for a contradiction.
+    """
     batch: list[Wheel] = []
     for wheel in sorted(wheels, key=lambda wheel: wheel.index or ""):
         full = len(batch) == BATCH_WHEELS or known_size([*batch, wheel]) > BATCH_BYTES
-        if batch and (full or wheel.index != batch[0].index):
+        twice = any(plain(wheel.name) == plain(other.name) for other in batch)
+        if batch and (full or twice or wheel.index != batch[0].index):
             yield batch
             batch = []
         batch.append(wheel)

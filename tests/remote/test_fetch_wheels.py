@@ -52,6 +52,19 @@ def test_every_wheel_comes_to_its_hash_and_nothing_else_stays(tmp_path: Path) ->
     assert lines[-1].startswith("14 wheels fetched, ")
 
 
+def test_two_versions_of_one_project_come_both(tmp_path: Path) -> None:
+    """One may be of a release and the other of a build; pip by itself takes them for a conflict."""
+    made = [
+        small_wheel(tmp_path / "links", name, version, {"part.py": version})
+        for name, version in (("part_one", "1.0"), ("other", "3.0"), ("part_one", "2.0"))
+    ]
+    rows = [entry(wheel) for wheel in made]
+    ended = fetch(tmp_path, [{**rows[0], "name": "Part.One"}, *rows[1:]])
+    assert (ended.code, ended.err) == (0, "")
+    there = {path.name for path in (tmp_path / "dest").rglob("*.whl")}
+    assert there == {wheel.name for wheel in made}
+
+
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     first, second = wheels(tmp_path, 2)
     there = tmp_path / "dest" / sha256(first) / first.name
