@@ -11,12 +11,14 @@ from typing import Literal
 
 from firstlight.accuracy import rules
 from firstlight.accuracy.checkpoint import Checkpoint
+from firstlight.accuracy.declared import Family, KvStatement
 from firstlight.accuracy.kvchoice import (
     NOT_ASKED,
     WIDE,
     Ask,
     Effective,
     Evidence,
+    Probe,
     declared,
     statement_of,
 )
@@ -89,33 +91,63 @@ def fate_of(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[Fate, tuple
     if unread := [one for one in tensors if one.most is None]:
         where = f"{unread[0].file}: {unread[0].name}"
         return "unknown", (Evidence(where, "its value is no finite number, or was not read"),)
-    if ask.probe and ask.probe.loads is not None:
-        said = "the class loads scales" if ask.probe.loads else "the class passes scales over"
-        if ask.probe.ignores:
-            said += f"; its lists of names to ignore have {', '.join(ask.probe.ignores)}"
-        line = Evidence(ask.probe.source, said)
-        return ("yes" if ask.probe.loads else "ignored"), (line,)
-    loaded, line = _loaded(checkpoint, ask, version)
-    return ("unknown" if loaded is None else "yes" if loaded else "ignored"), (line,)
+    if not any(one.most and one.most > 0 for one in tensors):
+        where = f"{tensors[0].file}: {tensors[0].name}"
+        return "no", (Evidence(where, "no scale is above 0: the engine takes 1.0, silently"),)
+    room, line = _room(checkpoint, ask, version)
+    if room is False:
+        return "ignored", (line,)
+    loaded, told = _asked(ask.probe) or _loaded(checkpoint, version)
+    if room is None and loaded is not False:
+        return "unknown", (line,)
+    return ("unknown" if loaded is None else "yes" if loaded else "ignored"), (told,)
 
 
-def _loaded(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[bool | None, Evidence]:
+def _room(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[bool | None, Evidence]:
+    """Whether the quantisation gives the attention a place for scales, whatever its class."""
     statement = statement_of(checkpoint, version)
     if statement is None and ask.flag("quantization"):
         said = f"whether --quantization {ask.flag('quantization')} makes room for scales"
         return None, Evidence(NOT_ASKED, said)
     if statement is None:
         return False, Evidence("rule §2.5", "a model without quantisation has no place for scales")
-    algo, _ = declared(checkpoint, version)
-    family = statement.family
+    family, algo = statement.family, _algo(checkpoint, ask, version)
     if family == "other":
         return None, Evidence(NOT_ASKED, f"whether {statement.method} loads scales of the cache")
-    # These two make room for scales only where they know of a quantised cache.
-    if family in ("compressed-tensors", "modelopt_fp8") and algo == "":
+    # These make room for scales only where they know of a quantised cache.
+    if family in ("compressed-tensors", "modelopt_fp8", "modelopt_mixed") and algo == "":
+        if any(one.says and _is_name(one, family) for one in statement.kv):
+            said = f"whether {family} makes room for scales of {statement.kv_says}"
+            return None, Evidence(NOT_ASKED, said)
         said = f"{family} in {version} knows of no quantised cache here, and has no place for them"
         return False, Evidence("rule §2.5", said)
     if algo is None:
         return None, Evidence(NOT_ASKED, "whether it makes room for scales")
+    return True, Evidence("rule §2.5", f"{family} has a place for scales")
+
+
+def _algo(checkpoint: Checkpoint, ask: Ask, version: str) -> str | None:
+    if ask.probe and ask.probe.algo is not None:
+        return ask.probe.algo
+    return declared(checkpoint, version)[0]
+
+
+def _is_name(one: KvStatement, family: Family) -> bool:
+    """ModelOpt's reader keeps whatever name stands there, and a quantised cache it is."""
+    return family == "modelopt_mixed" or (family == "modelopt_fp8" and one.form == "nested-algo")
+
+
+def _asked(probe: Probe | None) -> tuple[bool, Evidence] | None:
+    """What the release's own class says, None where it says nothing."""
+    if probe is None or probe.loads is None:
+        return None
+    said = "the class loads scales" if probe.loads else "the class passes scales over"
+    if probe.ignores:
+        said += f"; its lists of names to ignore have {', '.join(probe.ignores)}"
+    return probe.loads, Evidence(probe.source, said)
+
+
+def _loaded(checkpoint: Checkpoint, version: str) -> tuple[bool | None, Evidence]:
     name = checkpoint.architectures[0] if checkpoint.architectures else ""
     loaded = rules.loads(name, version)
     if loaded is None:

@@ -30,6 +30,7 @@ PLAIN = (layer(0), layer(1))
 CALIBRATED = (layer(0) | kv_scales(0, 0.5, 0.25), layer(1) | kv_scales(1, 0.5, 0.75))
 ONES = (layer(0) | kv_scales(0, 1.0, 1.0), layer(1) | kv_scales(1, 1.0, 1.0))
 PARTIAL = (layer(0) | kv_scales(0, 0.5, 0.25), layer(1))
+ZEROS = (layer(0) | kv_scales(0, 0.0, 0.0), layer(1) | kv_scales(1, 0.0, -1.0))
 
 
 def made(
@@ -260,6 +261,38 @@ def test_a_probe_answers_what_the_tables_do_not(tmp_path: Path) -> None:
     assert audit(scaled, Ask("0.5.23", {}, 120, probe=deaf)).cell("auto").verdict == "safe"
 
 
+ROOMLESS: list[tuple[str, Mapping[str, Any] | None, str]] = [
+    ("no quantisation", None, "ignored"),
+    ("compressed-tensors", {"quant_method": "compressed-tensors"}, "ignored"),
+    ("ModelOpt FP8", modelopt("FP8"), "ignored"),
+    ("ModelOpt mixed", modelopt("MIXED_PRECISION", quantized_layers={}), "ignored"),
+    ("mixed, a name", modelopt("MIXED_PRECISION", kv_cache_quant_algo="INT8"), "unknown"),
+    ("a method of nobody's", {"quant_method": "gptq", "bits": 4}, "unknown"),
+]
+
+
+@pytest.mark.parametrize("block, fate", [one[1:] for one in ROOMLESS], ids=[r[0] for r in ROOMLESS])
+def test_a_class_that_loads_scales_needs_a_place_for_them(
+    tmp_path: Path, block: Mapping[str, Any] | None, fate: str
+) -> None:
+    """Only quantisation gives attention a k_scale (0.5.23 layers/radix_attention.py)."""
+    found = made(tmp_path, CALIBRATED, block=block)
+    probe = Probe("probe.json", algo="", shows=True, loads=True)
+    table = audit(found, Ask("0.5.23", {"attention_backend": "flashinfer"}, 120, probe=probe))
+    narrow, wide = table.cell("fp8_e4m3"), table.cell("bf16")
+    lossy, safe = {"ignored": ("lossy-uncalibrated", "safe")}.get(fate, ("unknown", "unknown"))
+    assert (narrow.scales, narrow.verdict, wide.verdict) == (fate, lossy, safe)
+
+
+def test_scales_of_which_none_is_above_zero_are_none(tmp_path: Path) -> None:
+    found = made(tmp_path, ZEROS, LLAMA)
+    probe = Probe("probe.json", algo="FP8", shows=True, loads=True)
+    flags = {"attention_backend": "flashinfer", "kv_cache_dtype": "fp8_e4m3"}
+    table = audit(found, Ask("0.5.23", flags, 120, probe=probe), "allow_calibrated")
+    assert (table.cell("fp8_e4m3").verdict, table.within) == ("lossy-uncalibrated", False)
+    assert table.cell("bf16").verdict == "safe"
+
+
 def test_a_version_outside_the_table_is_said_to_be_so(tmp_path: Path) -> None:
     plain = made(tmp_path)
     for version in ("0.6.0", "0.4.1", "0.5.9rc1", "nightly"):
@@ -409,7 +442,13 @@ def test_the_evidence_names_file_tensor_and_rule(tmp_path: Path) -> None:
     assert any(where.startswith("rule §2.2") for where in wheres)
 
 
-STATES = {"plain": PLAIN, "calibrated": CALIBRATED, "ones": ONES, "partial": PARTIAL}
+STATES = {
+    "plain": PLAIN,
+    "calibrated": CALIBRATED,
+    "ones": ONES,
+    "partial": PARTIAL,
+    "zeros": ZEROS,
+}
 BLOCKS: list[Mapping[str, Any] | None] = [
     None,
     *(b for _, b, _ in FORMS if "quantization" not in b),
@@ -454,6 +493,7 @@ def test_no_narrow_cache_is_ever_safe(held: list[Checkpoint], data: st.DataObjec
         assert cell.evidence
         if cell.verdict == "lossy-calibrated":
             assert (cell.scales, found.target.state) == ("yes", "calibrated")
+            assert found.quantisation.used is not None
     if result.change:
         assert result.cell(result.change).verdict == "safe"
     assert audittext.text(result, found)
