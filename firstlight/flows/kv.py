@@ -131,10 +131,15 @@ def _checkpoint(
     return found
 
 
+def args_of(profile: Profile) -> dict[str, JsonValue]:
+    """Its flags by their keys, those that hold a count as the engine reads it."""
+    args: dict[str, JsonValue] = {**from_words(profile.extra_args), **profile.args}
+    return args | {key: count(args[key]) or args[key] for key in COUNTS if key in args}
+
+
 def ground_of(goal: Host, wanted: Profile, version: str, found: Checkpoint) -> Ground:
     """The shapes and flags to compute with; raises HostError for a model that no rule knows."""
-    args: dict[str, JsonValue] = {**from_words(wanted.extra_args), **wanted.args}
-    args |= {key: count(args[key]) or args[key] for key in COUNTS if key in args}
+    args = args_of(wanted)
     changed = args.get("json_model_override_args")
     config = {**found.config, **changed} if isinstance(changed, dict) else found.config
     geometry = attention.describe(config)

@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from firstlight.accuracy.kvflags import COUNTS, flags
+from firstlight.accuracy.kvlaunch import Launch
 from firstlight.core.command import Script
-from firstlight.core.errors import ProofError
+from firstlight.core.errors import FirstlightError, ProofError
 from firstlight.core.words import columns
 from firstlight.effects import http
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
+from firstlight.flows.kv import args_of
 from firstlight.serve import effective, smoke
 from firstlight.serve.effective import Difference, Effective
 from firstlight.serve.manifest import Manifest, smoke_digest
@@ -66,11 +69,22 @@ def prove(
 def _elements(shell: Shell, made: Manifest, profile: Profile) -> int | None:
     """Numbers in the KV cache for one token on one rank, where the model's config tells."""
     config = shell.run(Script('cat -- "$1/config.json"', args=(made.model,)))
-    ranks = effective.count(profile.args.get("tp_size") or profile.args.get("tensor_parallel_size"))
+    ranks = ranks_of(profile)
     try:
-        return effective.elements_per_token(json.loads(config.text), ranks or 1)
+        return effective.elements_per_token(json.loads(config.text), ranks) if ranks else None
     except ValueError:
         return None
+
+
+def ranks_of(profile: Profile) -> int | None:
+    """GPUs that share the heads of a token; None where stages share its layers, or nobody knows."""
+    args = args_of(profile)
+    parallel = {key: args[key] for key in (*COUNTS, "enable_dp_attention") if key in args}
+    try:
+        launch = flags(Launch().version, parallel).launch
+    except FirstlightError:
+        return None
+    return launch.attn_tp if launch.pp == 1 else None
 
 
 def api_key(profile: Profile, environ: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Literal
 
 from firstlight.serve.profile import Profile
@@ -130,8 +131,9 @@ def compare(asked: Asked, found: Effective, elements: int | None = None) -> tupl
 def elements_per_token(config: object, ranks: int = 1) -> int | None:
     """K and V numbers per token on one of `ranks` tensor-parallel ranks, by config.json.
 
-    Only for models whose layers all keep plain K and V: kv_heads * head_dim * 2 * layers, with at
-    least one head a rank. None for the others (MLA, sliding windows, linear attention).
+    Only for models whose layers all keep plain K and V: kv_heads * (head_dim + v_head_dim) *
+    layers, with at least one head a rank. None for the others (MLA, sliding windows, linear
+    attention, a config with keys of its own for heads or layers).
     """
     kinds = _get(config, "layer_types")
     plain = not kinds or (isinstance(kinds, list) and set(kinds) == {"full_attention"})
@@ -144,7 +146,8 @@ def elements_per_token(config: object, ranks: int = 1) -> int | None:
         return None
     kv_heads = count(_get(config, "num_key_value_heads")) or heads
     dim = count(_get(config, "head_dim")) or hidden // heads
-    return max(1, kv_heads // ranks) * dim * 2 * layers
+    v_dim = count(_get(config, "v_head_dim")) or dim
+    return max(1, kv_heads // ranks) * (dim + v_dim) * layers
 
 
 def count(value: object) -> int | None:
@@ -152,7 +155,8 @@ def count(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     found = _COUNT.fullmatch(value.strip()) if isinstance(value, str) else None
-    return round(float(found[1]) * _SUFFIX[found[2] or ""]) if found else None
+    size = float(found[1]) * _SUFFIX[found[2] or ""] if found else inf
+    return round(size) if isfinite(size) else None
 
 
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?")
@@ -161,6 +165,9 @@ _SUFFIX |= {unit: 1000**power for power, unit in enumerate("kMGT", 1)}
 _UNPLAIN = (
     *("kv_lora_rank", "full_attention_interval", "sliding_window"),
     *("text_config", "attn_type_list", "linear_attn_config", "hybrid_override_pattern"),
+    *("layers_block_type", "mixer_types", "hybrid_layer_pattern", "layer_group_size"),
+    *("attn_layer_period", "attn_layer_indices", "full_attn_idxs", "block_configs"),
+    *("num_kv_heads", "n_head_kv", "multi_query_group_num", "num_attention_groups", "multi_query"),
 )
 _DTYPES: Mapping[str, tuple[str, ...]] = {
     "bf16": ("bfloat16",),

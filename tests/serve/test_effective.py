@@ -161,6 +161,7 @@ def test_names_contexts_and_backends() -> None:
         (None, None),
         ("many", None),
         ("1K", None),
+        ("9" * 400, None),
     ],
 )
 def test_counts_are_read_as_the_engine_reads_them(value: object, number: int | None) -> None:
@@ -183,8 +184,11 @@ def test_numbers_per_token() -> None:
     assert elements_per_token(SMOL | {"layer_types": ["full_attention"] * 30}) == ELEMENTS
     plain = {k: v for k, v in SMOL.items() if k not in ("head_dim", "num_key_value_heads")}
     assert elements_per_token(plain) == 2 * 30 * 9 * 64
+    assert elements_per_token(SMOL | {"v_head_dim": 32}) == 30 * 3 * (64 + 32)
     for key, value in (
         ("kv_lora_rank", 512),
+        ("attn_layer_period", 8),
+        ("multi_query_group_num", 2),
         ("sliding_window", 4096),
         ("layer_types", ["full_attention", "linear_attention"]),
         ("num_hidden_layers", None),
