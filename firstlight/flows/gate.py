@@ -150,9 +150,20 @@ def flags_of(profile: Profile, capabilities: Capabilities | None) -> dict[str, J
     found: dict[str, JsonValue] = {}
     for option, *words in engine_lines(profile, capabilities):
         name, equals, value = option.partition("=")
-        primary = capabilities.options.get(name, name) if capabilities else name
-        found[key_of(primary)] = value if equals else " ".join(words) if words else True
+        found[key_of(first_name(name, capabilities))] = (
+            value if equals else " ".join(words) if words else True
+        )
     return found
+
+
+def first_name(option: str, capabilities: Capabilities | None) -> str:
+    """A flag's first name. The engine takes a flag's beginning for it where no other begins so;
+    without a release only that of the cache is known."""
+    known = capabilities.options if capabilities else {KV_FLAG: KV_FLAG}
+    if option in known or (capabilities and not capabilities.abbreviations):
+        return known.get(option, option)
+    owners = {first for name, first in known.items() if name.startswith(option)}
+    return owners.pop() if len(owners) == 1 and option != "--" else option
 
 
 def fault_of(document: Document[Profile], made: Audit) -> Fault:
@@ -170,6 +181,6 @@ def fault_of(document: Document[Profile], made: Audit) -> Fault:
 
 def _place(profile: Profile) -> Place:
     for index, word in enumerate(profile.extra_args):
-        if word.partition("=")[0] == KV_FLAG:
+        if word.startswith("--") and first_name(word.partition("=")[0], None) == KV_FLAG:
             return "extra_args", index
     return ("args", "kv_cache_dtype") if "kv_cache_dtype" in profile.args else ("args",)

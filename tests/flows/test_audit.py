@@ -106,6 +106,17 @@ def test_the_last_word_is_in_extra_args(project: Project, tmp_path: Path) -> Non
     assert f"coder.yaml:{number}:3: kv_cache_dtype fp8_e5m2 is lossy" in done.stdout
 
 
+@pytest.mark.parametrize("words", [["--kv-cache-dt", "fp8_e4m3"], ["--kv-cache-d=fp8_e4m3"]])
+def test_a_flag_cut_short_is_the_flag(project: Project, tmp_path: Path, words: list[str]) -> None:
+    """The engine's argparse takes it so."""
+    folder = checkpoint(tmp_path / "m", *PLAIN, config=CONFIG)
+    lines = profile(project, folder, args={"kv_cache_dtype": "bf16"}, extra_args=words)
+    done = project.invoke("audit", "--profile", "coder")
+    number = next(n for n, line in enumerate(lines, 1) if "--kv-cache-d" in line)
+    assert done.returncode == ProofError.exit_code
+    assert f"coder.yaml:{number}:3: kv_cache_dtype fp8_e4m3 is lossy" in done.stdout
+
+
 def test_a_policy_with_its_reason_is_told(project: Project, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "m", *SCALED, config=CONFIG)
     profile(project, folder, policy={"kv": "allow_calibrated", "reason": "measured in May"})
@@ -188,6 +199,8 @@ def test_flags_are_those_of_the_release_where_it_is_known(project: Project) -> N
         "kv_cache_dtype": "bf16",
     }
     assert flags_of(said, None)["tensor_parallel_size"] == "8"
+    short = said.model_copy(update={"args": {}, "extra_args": ("--tensor", "8", "--t", "4", "--")})
+    assert flags_of(short, engine.capabilities) == {"tp_size": "8", "t": "4", "": True}
 
 
 MISTAKES = [
