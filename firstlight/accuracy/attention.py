@@ -62,6 +62,8 @@ def _missing(name: str, text: Config, kinds: Kinds, lack: str) -> Iterator[str]:
         yield "the compressed pools that `compress_ratios` speaks of: not modelled here"
     if lack:
         yield lack
+    if kinds and not {"full", "sliding", "both"} & {*kinds}:
+        yield "a layer that keeps rows of tokens: a model of states alone is not sized here"
     if "full" in kinds or "both" in kinds or not kinds:
         yield from _missing_rows(name, text)
     if "sliding" in kinds:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Literal, cast, get_args
 
 from pydantic import JsonValue
@@ -106,7 +107,8 @@ def flags(
         kv_dtype=dtype,
         fraction=_number(args, "mem_fraction_static"),
         context=_count(args, "context_length"),
-        chunk=_count(args, "chunked_prefill_size"),
+        # -1 switches chunks off.
+        chunk=_count(args, "chunked_prefill_size", least=-1),
         replicas=replicas,
         notes=(*_notes(args, dtype, launch, replicas), *drafted, *(split if stateful else ())),
     )
@@ -118,11 +120,11 @@ def _sizes(version: str, args: Args, kv_dtype: str) -> tuple[Launch, int]:
     launch = Launch(
         version=version,
         kv_dtype=kv_dtype,
-        tp=_count(args, *_TP) or 1,
+        tp=_count(args, *_TP, least=1) or 1,
         dp=dp,
-        cp=_count(args, *_ATTN_CP) or 1,
-        pp=_count(args, *_PP) or 1,
-        page_size=_count(args, "page_size") or 1,
+        cp=_count(args, *_ATTN_CP, least=1) or 1,
+        pp=_count(args, *_PP, least=1) or 1,
+        page_size=_count(args, "page_size", least=1) or 1,
         swa_ratio=_number(args, "swa_full_tokens_ratio") or 0.8,
         radix=not args.get("disable_radix_cache"),
         max_running=_count(args, "max_running_requests"),
@@ -135,15 +137,16 @@ def _sizes(version: str, args: Args, kv_dtype: str) -> tuple[Launch, int]:
     return launch, replicas
 
 
-def _count(args: Args, *names: str) -> int | None:
+def _count(args: Args, *names: str, least: int = 0) -> int | None:
     """The first of these flags that is given; raises FirstlightError for what is no count."""
     for name in names:
         value = args.get(name)
         if value is None or value is False:
             continue
         found = a_count(value)
-        if found is None:
-            raise _refused(name, value, "a whole number")
+        if found is None or found < least:
+            wanted = "a whole number" if found is None else f"{least} or more"
+            raise _refused(name, value, wanted)
         return found
     return None
 
@@ -156,7 +159,7 @@ def _number(args: Args, name: str) -> float | None:
         found = float(value) if isinstance(value, str) else a_number(value)
     except ValueError:
         found = None
-    if found is None:
+    if found is None or not isfinite(found):
         raise _refused(name, value, "a number")
     return found
 
@@ -168,8 +171,8 @@ def _refused(name: str, value: object, wanted: str) -> FirstlightError:
 
 def _parallel(args: Args) -> tuple[int, int]:
     """Ranks of DP attention, and replicas side by side."""
-    dp = _count(args, *_DP) or 1
-    if ranks := _count(args, *_ATTN_DP):
+    dp = _count(args, *_DP, least=1) or 1
+    if ranks := _count(args, *_ATTN_DP, least=1):
         return ranks, max(1, dp // ranks) if ranks > 1 else dp
     return (dp, 1) if args.get("enable_dp_attention") else (1, dp)
 

@@ -107,7 +107,7 @@ def _counted(name: str, text: Config, total: int) -> Kinds:
         return tuple("linear" if n % every else "full" for n in numbers)
     if kda := section(text, "linear_attn_config"):
         linear = kda.get("kda_layers")
-        if isinstance(linear, Sequence):
+        if isinstance(linear, Sequence) and not isinstance(linear, str):
             return tuple("linear" if n in linear else "full" for n in numbers)
     if "layer_group_size" in text:
         return _grouped(text, total)

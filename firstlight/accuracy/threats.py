@@ -126,7 +126,7 @@ def _tokens(text: str) -> int | None:
     end = next((end for end in ("Ki", "Mi", "k", "M") if text.endswith(end)), "")
     try:
         return int(float(text.removesuffix(end)) * powers.get(end, 1))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -38,6 +38,8 @@ from firstlight.serve.effective import count
 from firstlight.serve.manifest import current
 from firstlight.serve.profile import HubModel, Profile
 
+# No GPU has as much.
+_MOST_GIB = 65536.0
 _ALONE = (
     "deploy it first, or plan without it: `--model DIR --memory GIB`, where DIR needs to hold "
     "no more than its config.json"
@@ -97,7 +99,7 @@ def _given(memory: str) -> Memory | None:
         gib = float(memory)
     except ValueError:
         gib = 0.0
-    if not 0 < gib < float("inf"):
+    if not 0 < gib <= _MOST_GIB:
         what = f"--memory takes the GiB that are left on one GPU, like 17.4; got {memory!r}"
         raise UnknownName(what)
     return Memory(gib, "given", f"given: {gib:g} GiB left on each GPU")

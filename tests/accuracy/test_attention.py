@@ -29,6 +29,14 @@ def missing(config: Config) -> str:
     return "\n".join(found.missing)
 
 
+def test_a_model_of_states_alone_is_not_sized() -> None:
+    config = dict(EVERY["kimi-linear"])
+    states: dict[str, object] = dict(config["linear_attn_config"])
+    every = {"kda_layers": [*range(1, 100)], "full_attn_layers": []}
+    told = missing(config | {"linear_attn_config": states | every})
+    assert told == "a layer that keeps rows of tokens: a model of states alone is not sized here"
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "full", "sliding", "states", "rows"),
     [
@@ -143,6 +151,7 @@ def test_as_many_kv_heads_as_heads_is_said() -> None:
         ),
         ({**shapes.LFM2, "conv_L_cache": None}, "no keys of a kind known (GDN, Mamba 2"),
         ({**shapes.KIMI_LINEAR, "linear_attn_config": {"kda_layers": [1]}}, "sizes of the KDA"),
+        ({**shapes.KIMI_LINEAR, "linear_attn_config": {"kda_layers": "1"}}, "which layers hold"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

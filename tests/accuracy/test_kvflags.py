@@ -135,6 +135,10 @@ def test_the_environment_wins_over_the_flag() -> None:
         ({"mamba_ssm_dtype": "fp8"}, "float32 or bfloat16 or float16"),
         ({"kv_cache_dtype": "fp9"}, "'fp9' is no KV dtype"),
         ({"tp_size": 6, "attn_dp_size": 4}, "tp is a multiple of dp"),
+        ({"tp_size": 0}, "tp_size is 0, and 1 or more is expected"),
+        ({"context_length": -1}, "context_length is -1, and 0 or more is expected"),
+        ({"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": -3}, "0 or more"),
+        ({"mamba_full_memory_ratio": "inf"}, "'inf', and a number is expected"),
     ],
 )
 def test_values_that_no_engine_takes_are_told(args: dict[str, Any], said: str) -> None:

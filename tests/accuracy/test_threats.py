@@ -103,7 +103,8 @@ def test_weights_that_the_card_does_not_multiply_as_they_are(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "given, beyond", [("4096", False), ("4097", True), ("4k", False), ("8Ki", True), ("odd", False)]
+    "given, beyond",
+    [("4096", False), ("4097", True), ("4k", False), ("8Ki", True), ("odd", False), ("inf", False)],
 )
 def test_a_context_beyond_the_checkpoint(tmp_path: Path, given: str, beyond: bool) -> None:
     told = kinds(found(made(tmp_path), context_length=given))

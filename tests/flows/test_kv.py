@@ -155,7 +155,7 @@ def test_what_another_form_of_the_profile_measured_is_not_used(tmp_path: Path) -
     assert "is an older form of the profile: not used" in text
 
 
-@pytest.mark.parametrize("memory", ["x", "0", "-1", "inf", "nan"])
+@pytest.mark.parametrize("memory", ["x", "0", "-0", "-1", "inf", "nan", "1e308", "17,4"])
 def test_a_memory_that_is_none_is_refused(tmp_path: Path, memory: str) -> None:
     with pytest.raises(FirstlightError, match="takes the GiB that are left") as left:
         told(project(tmp_path), memory=memory)
