@@ -54,7 +54,7 @@ def read_probe(text: str) -> tuple[Probe | None, str]:
         said = None
     if not isinstance(said, dict):
         return None, "the engine could not be asked: its answer is no JSON object"
-    why = "; ".join(map(str, said.get("why") or ()))
+    why, ignores = (_list(said.get(key)) for key in ("why", "ignores"))
     source = f"this release, {said['source']}" if said.get("source") else "this release"
     algo, shows, loads = (said.get(key) for key in ("algo", "shows", "loads"))
     return Probe(
@@ -62,5 +62,9 @@ def read_probe(text: str) -> tuple[Probe | None, str]:
         algo=algo if isinstance(algo, str) else None,
         shows=shows if isinstance(shows, bool) else None,
         loads=loads if isinstance(loads, bool) else None,
-        ignores=tuple(map(str, said.get("ignores") or ())),
-    ), why
+        ignores=tuple(map(str, ignores)),
+    ), "; ".join(map(str, why))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -24,6 +24,7 @@ from typing import Any
 
 PACKAGE = "sglang.srt.models"
 ATTENTION = "RadixAttention"
+LOADER = "load_weights"
 MAPPERS = ("maybe_remap_kv_scale_name",)
 SCALES = ("k_scale", "v_scale", "kv_scale")
 MAPPED = (".attn.k_scale", ".attn.v_scale")
@@ -177,7 +178,19 @@ def loads(sources: Sources, module: str, made: ast.ClassDef) -> bool | None:
     if not built[0]:
         return False
     mapped = any(maps(sources, where, one) for where, one in parts)
-    return True if mapped else None
+    return True if mapped and reaches(sources, module, made) else None
+
+
+def reaches(sources: Sources, module: str, made: ast.ClassDef) -> bool:
+    """Whether the way of loading that counts maps names itself, or hands weights on to another."""
+    for where, one in sources.bases(module, made):
+        methods = [n for n in one.body if isinstance(n, ast.FunctionDef) and n.name == LOADER]
+        if methods:
+            inner = [node for method in methods for node in ast.walk(method)]
+            return maps(sources, where, one) or any(
+                isinstance(node, ast.Attribute) and node.attr.endswith(LOADER) for node in inner
+            )
+    return True
 
 
 def attentions(made: ast.ClassDef) -> list[ast.Call]:
@@ -288,10 +301,9 @@ def key_of(words: list[str], folder: str) -> str:
 
 def kept(file: Path) -> str:
     """An answer of before, "" where there is none that can be read."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
         text = file.read_text()
-        json.loads(text)
-        return text
+        return text if isinstance(json.loads(text), dict) else ""
     return ""
 
 

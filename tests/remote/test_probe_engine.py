@@ -106,6 +106,27 @@ def test_a_table_that_renames_scales_counts_as_one_that_maps_them(models: Path) 
     assert ask(models, "Plain")["loads"] is True
 
 
+@pytest.mark.parametrize(
+    ("loads", "expected"),
+    [
+        # It puts the base's own aside, and maps nothing.
+        ("for name, weight in w: self.take(name, weight)", None),
+        ("return super().load_weights(w)", True),
+        ("return self.language_model.load_weights(w)", True),
+        ("return maybe_remap_kv_scale_name('x', {})", True),
+    ],
+)
+def test_the_way_of_loading_that_counts_is_the_nearest(
+    models: Path, loads: str, expected: bool | None
+) -> None:
+    (models / "plain.py").write_text(model("Plain"))
+    (models / "derived.py").write_text(
+        "from sglang.srt.models.plain import Plain\nclass Derived(Plain):\n"
+        f"    def load_weights(self, w):\n        {loads}\nEntryClass = Derived\n"
+    )
+    assert ask(models, "Derived")["loads"] is expected
+
+
 def test_lists_of_what_to_ignore_are_told(models: Path) -> None:
     loads = "def load_weights(self, w):\n        ignore_suffixes = ('.bias', '.k_scale')\n"
     loads += "        load(w, ignore_unexpected=['.kv_scale', *MORE_IGNORED], other=['_v_scale'])"
@@ -151,8 +172,9 @@ def test_an_answer_is_kept_by_what_it_is_of(models: Path, tmp_path: Path) -> Non
     # A release does not change: what was kept is not asked again.
     (models / "plain.py").unlink()
     assert ask(models, "Plain", cache=str(cache)) == first
-    kept.write_text("{")
-    assert ask(models, "Plain", cache=str(cache))["shows"] is None
+    for text in ("null", "[" * 10000, "{"):
+        kept.write_text(text)
+        assert ask(models, "Plain", cache=str(cache))["shows"] is None
     # An answer with something missing is no answer to keep.
     assert kept.read_text() == "{" and len(list(cache.iterdir())) == 1
 
@@ -160,6 +182,8 @@ def test_an_answer_is_kept_by_what_it_is_of(models: Path, tmp_path: Path) -> Non
 def test_answers_that_are_none_are_told() -> None:
     assert read_probe("Traceback")[0] is None
     assert read_probe("[]") == (None, "the engine could not be asked: its answer is no JSON object")
+    odd, _ = read_probe('{"why": 5, "ignores": true}')
+    assert odd is not None and odd.ignores == ()
     probe, why = read_probe('{"algo": "FP8", "shows": 1, "loads": false, "why": ["a", "b"]}')
     assert probe is not None
     assert (probe.algo, probe.shows, probe.loads, why) == ("FP8", None, False, "a; b")
