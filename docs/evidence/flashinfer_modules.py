@@ -1,15 +1,15 @@
 """Builds FlashInfer modules ahead of time and says for which GPUs each library holds code.
 
     CUDA_HOME=STORE/cuda-toolkit-.../cuda FLASHINFER_CUDA_ARCH_LIST=12.0f \\
-        RELEASE/venv/bin/python docs/evidence/flashinfer_modules.py [NAME ...]
+        python docs/evidence/flashinfer_modules.py RELEASE/venv/bin/python [NAME ...]
 
-Run by the python of a release with FlashInfer, in a checkout of this project.
+The python of a release with FlashInfer builds; this one, with what `.[dev]` installs, reads.
 """
 
 from __future__ import annotations
 
 import collections
-import importlib
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,6 +24,12 @@ MAKERS = {
         "gen_fp4_quantization_sm120f_module",
     ),
 }
+BUILD = """\
+import importlib, sys
+spec = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])()
+spec.build(verbose=False)
+print(spec.get_library_path())
+"""
 
 
 def targets(library: Path) -> str:
@@ -37,16 +43,16 @@ def targets(library: Path) -> str:
     return " ".join(f"{target}:{count}" for target, count in sorted(found.items())) or "none"
 
 
-def main(names: list[str]) -> int:
+def main(python: str, names: list[str]) -> int:
     for name in names or list(MAKERS):
-        module, maker = MAKERS[name]
-        spec = getattr(importlib.import_module(module), maker)()
-        spec.build(verbose=False)
-        library = Path(spec.get_library_path())
+        words = [python, "-c", BUILD, *MAKERS[name]]
+        built = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+        library = Path(built.stdout.splitlines()[-1])
         size = library.stat().st_size
-        sys.stdout.write(f"{spec.name}: {library.name}, {size:,} bytes, {targets(library)}\n")
+        sys.stdout.write(f"{name}: {library.name}, {size:,} bytes, {targets(library)}\n")
+        sys.stdout.flush()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

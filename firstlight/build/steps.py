@@ -204,9 +204,16 @@ def _assemble(order: Order, site: Site) -> Iterator[Step]:
         *(str(made.path) for name, made in artifacts(order).items() if name != TOOLKIT),
     )
     toolkit = {"TOOLKIT": toolkit_path(order)} if toolkit_path(order) else {}
-    env = {"UV_CACHE_DIR": str(layout.uv_cache), **UV_ENV, **toolkit, **order.stack.env}
+    imports = {"IMPORTS": " ".join(names)} if (names := _imports(order)) else {}
+    env = {"UV_CACHE_DIR": str(layout.uv_cache), **UV_ENV, **toolkit, **imports, **order.stack.env}
     job = Job(f"release-{release}", Script(ASSEMBLE, args, env), LOCK)
     yield Step("release", f"assemble release {release}", job, creates=home)
+
+
+def _imports(order: Order) -> list[str]:
+    """The modules of all that was compiled, which must be imported in the release as well."""
+    compiled = [choice for choice in order.choices.values() if choice.from_source]
+    return [name for one in compiled if one.build for name in one.build.check.imports]
 
 
 def _write(key: str, title: str, action: WriteFile) -> Step:
