@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -53,19 +53,23 @@ def _matched(ground: Ground, facts: Facts, log: ServerLog, kv_gib: float | None)
 
 
 def told_by(log: ServerLog, kv_gib: float | None = None) -> tuple[Told | None, str | None]:
-    """What the log's first rank says of the target's pools, and their dtype in the engine's word.
+    """What the rank that holds most says of the target's pools; their dtype in the engine's word.
 
-    The free memory is that of the rank which has least: all ranks take the same tokens."""
+    Stages of a pipeline differ, and a prediction is of the largest; where all hold the same it is
+    the first. The free memory is that of the rank with least: all ranks take the same tokens."""
     targets = [pool for pool in log.pools if not pool.draft and not pool.bound]
     if not targets or log.max_total_tokens is None:
         return None, None
-    mine = [pool for pool in targets if pool.rank == targets[0].rank]
+    fullest = _fullest((pool.rank, pool.gib) for pool in targets)
+    mine = [pool for pool in targets if pool.rank == fullest]
     before, after = _around_weights(log.weights)
-    states = [state for state in log.states if state.rank == targets[0].rank]
+    stateful = _fullest((state.rank, state.conv_gib + state.ssm_gib) for state in log.states)
+    states = [state for state in log.states if state.rank == stateful]
     pool_gib = sum(pool.gib for pool in mine) if all(map(_is_sized, mine)) else None
     slack = _LOG_GIB * sum(1 if pool.kv_gib is not None else 2 for pool in mine)
-    # It is one sum of all pools, so that it serves where there is one.
-    if kv_gib and len(log.pools) == len(targets) and len(mine) == 1:
+    # It is one sum of all pools of the first rank, so that it serves where that is one.
+    alone = len(log.pools) == len(targets) and len(mine) == 1
+    if kv_gib and alone and fullest == targets[0].rank:
         pool_gib, slack = kv_gib, _INFO_GIB
     return Told(
         tokens=log.max_total_tokens,
@@ -76,6 +80,14 @@ def told_by(log: ServerLog, kv_gib: float | None = None) -> tuple[Told | None, s
         before_gib=before,
         after_gib=after,
     ), dtype_of(mine[0].dtype)
+
+
+def _fullest(pools: Iterable[tuple[str, float]]) -> str:
+    """The rank whose pools take most GiB, "" without any."""
+    ranks: dict[str, float] = {}
+    for rank, gib in pools:
+        ranks[rank] = ranks.get(rank, 0.0) + gib
+    return max(ranks, key=ranks.__getitem__, default="")
 
 
 def _is_sized(pool: Pool) -> bool:

@@ -129,6 +129,16 @@ def test_one_rank_of_the_log_is_taken_and_the_least_memory_of_all() -> None:
     assert sizes == pytest.approx((8.3, 0.01, 7.42, 91.0, 47.5))
 
 
+def test_of_pipeline_stages_the_one_that_holds_most_is_taken() -> None:
+    """The first stage of 61 layers has 30 of them, and its pool is 3 % smaller than predicted."""
+    stages = LOG.replace("TP", "PP").replace(
+        "82, conv_state size: 0.13GB", "82, conv_state size: 0GB", 1
+    )
+    told, _ = told_by(read(stages.replace("K size: 4.15", "K size: 3.90", 1)), kv_gib=8.05)
+    assert told is not None
+    assert (told.pool_gib, told.state_gib) == (pytest.approx(8.3), pytest.approx(7.42))
+
+
 def test_what_the_server_says_with_more_decimals_is_better_than_its_log() -> None:
     told, _ = told_by(read(LOG), kv_gib=8.297)
     assert told is not None
