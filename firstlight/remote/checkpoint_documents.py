@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from checkpoint_findings import Findings, Meter, Unreadable, opened
+from checkpoint_findings import Findings, Meter, Unreadable, harmless, opened
 from json_members import DECODER
 
 LARGEST = 8 << 20
@@ -119,11 +119,8 @@ def _template_file(folder: Path, name: str, findings: Findings, meter: Meter) ->
 
 def _cut(value: Any, where: str, findings: Findings, depth: int = 0) -> Any:
     """A value without what nobody needs whole; what was cut is said."""
-    if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        return value[:LONGEST_TEXT]
     if isinstance(value, str):
-        # A lone surrogate cannot be printed.
-        return value.encode("utf-8", "replace").decode("utf-8")
+        return harmless(value[:LONGEST_TEXT])
     if isinstance(value, int | float) and abs(value) > 10**300:
         return None
     if not isinstance(value, dict | list):

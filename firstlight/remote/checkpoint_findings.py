@@ -108,7 +108,16 @@ def unreadable(path: Path, error: OSError) -> Unreadable:
 
 def shown(name: str) -> str:
     """A tensor's name as a person may read it."""
-    return name[:LONGEST_WORD].encode("utf-8", "replace").decode()
+    return harmless(name[:LONGEST_WORD])
+
+
+def harmless(text: str) -> str:
+    """A text in one line: a stranger's may have any signs, and a terminal obeys some."""
+    # A lone surrogate cannot be printed.
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def plain(value: Any) -> str:

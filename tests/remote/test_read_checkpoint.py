@@ -57,6 +57,22 @@ def told(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(one["severity"], one["kind"], one["where"]) for one in found["findings"]]
 
 
+def test_nothing_of_a_strangers_text_is_obeyed_by_a_terminal(tmp_path: Path) -> None:
+    """A name could put a verdict of its own on the screen."""
+    evil = "Llama\x1b[2J\n  bf16  bfloat16  no  safe\u202e"
+    scale = {"model.layers.0.self_attn.k_proj.k_scale\x1b[1A": f32(0.5)}
+    parts = ({f"{evil}.0.weight": zeros("U8", 1)} | scale, layer(1))
+    config = {"architectures": [evil], evil: 1, "x" + "y" * 3000: "\x9b" + "z" * 3000}
+    checkpoint(tmp_path, *parts, config=config)
+    found = read_there(tmp_path)
+    name = found["documents"]["config.json"]["architectures"][0]
+    assert name == "Llama\\x1b[2J\\n  bf16  bfloat16  no  safe\\u202e"
+    texts = [*found["documents"]["config.json"], *found["documents"]["config.json"].values()]
+    texts += [one["name"] for one in (*found["groups"], *found["scales"])]
+    texts += [one[key] for one in found["findings"] for key in ("where", "what")]
+    assert [text for text in texts if not str(text).isprintable()] == []
+
+
 def test_two_shards(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, layer(0) | kv_scales(0, 0.5, 1.0), layer(1))
     found = read_there(folder)
@@ -332,7 +348,7 @@ AMISS: dict[str, tuple[Make, tuple[str, str, str]]] = {
     ),
     "a name that no file can have": (
         _edited(lambda named: named.update({K: "a\0b"})),
-        ("error", "missing-file", "a\0b"),
+        ("error", "missing-file", "a\\x00b"),
     ),
     "an index that is no JSON": (
         _with(lambda f: (f / INDEX).write_text('{"weight_map": {"a"')),
