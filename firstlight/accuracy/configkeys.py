@@ -6,7 +6,9 @@ default of its own; where the engine has one, the place that uses it says so.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 Config = Mapping[str, object]
 
@@ -73,6 +75,18 @@ def section(config: Config, name: str) -> Config:
     """A mapping inside the config, empty where there is none."""
     value = config.get(name)
     return value if isinstance(value, Mapping) else {}
+
+
+def overridden(config: Config, override: object) -> Config:
+    """The config under --json-model-override-args, an object or the text of one; what it says of a
+    part is laid over that part (0.5.23 hf_transformers/config.py:405)."""
+    if isinstance(override, str):
+        with suppress(ValueError, RecursionError):
+            override = json.loads(override)
+    if not isinstance(override, Mapping):
+        return config
+    parts = {k: {**section(config, k), **v} for k, v in override.items() if isinstance(v, Mapping)}
+    return {**config, **override, **parts}
 
 
 def absent(config: Config, **needed: Sequence[str]) -> tuple[str, ...]:

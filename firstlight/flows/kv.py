@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from firstlight.accuracy import attention, card, cardjson, cardtext, checkpoint, kvneed
 from firstlight.accuracy.checkpoint import Checkpoint
+from firstlight.accuracy.configkeys import overridden
 from firstlight.accuracy.fitting import Workload
 from firstlight.accuracy.geometry import Geometry, Unknown
 from firstlight.accuracy.kvflags import COUNTS, Flags, flags, from_words
@@ -142,8 +143,7 @@ def args_of(profile: Profile) -> dict[str, JsonValue]:
 def ground_of(goal: Host, wanted: Profile, version: str, found: Checkpoint) -> Ground:
     """The shapes and flags to compute with; raises HostError for a model that no rule knows."""
     args = args_of(wanted)
-    changed = args.get("json_model_override_args")
-    config = {**found.config, **changed} if isinstance(changed, dict) else found.config
+    config = overridden(found.config, args.get("json_model_override_args"))
     geometry = attention.describe(config)
     if isinstance(geometry, Unknown):
         fix = "the figures would be a guess; add the class to firstlight/accuracy/classes.py"

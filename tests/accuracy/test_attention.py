@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstlight.accuracy.attention import describe
+from firstlight.accuracy.configkeys import overridden
 from firstlight.accuracy.geometry import Geometry, Heads, Latent, Unknown
 from firstlight.accuracy.kvlaunch import GIB, Launch
 from firstlight.accuracy.kvstate import state_bytes
@@ -27,6 +28,14 @@ def missing(config: Config) -> str:
     found = describe(config)
     assert isinstance(found, Unknown)
     return "\n".join(found.missing)
+
+
+def test_an_override_of_a_part_leaves_the_rest_of_it() -> None:
+    config = {"text_config": {"head_dim": 64, "num_hidden_layers": 8}, "a": 1}
+    changed = overridden(config, '{"text_config": {"num_hidden_layers": 4}, "a": {"b": 2}}')
+    assert changed == {"text_config": {"head_dim": 64, "num_hidden_layers": 4}, "a": {"b": 2}}
+    for odd in (None, "{", "[]", "[" * 10000, 5):
+        assert overridden(config, odd) == config
 
 
 def test_a_model_of_states_alone_is_not_sized() -> None:

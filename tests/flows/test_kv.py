@@ -175,8 +175,9 @@ def test_a_model_of_no_table_lists_what_is_not_known(tmp_path: Path) -> None:
         told(project(tmp_path), model=str(PurePosixPath(folder)), memory="10")
 
 
-def test_an_override_of_the_config_is_laid_over_it(tmp_path: Path) -> None:
-    made = project(tmp_path, "json_model_override_args: {num_hidden_layers: 4}")
+@pytest.mark.parametrize("override", ["{num_hidden_layers: 4}", "'{\"num_hidden_layers\": 4}'"])
+def test_an_override_of_the_config_is_laid_over_it(tmp_path: Path, override: str) -> None:
+    made = project(tmp_path, f"json_model_override_args: {override}")
     _, data = told(made, memory="10")
     assert column(data, "bf16")["token_bytes"] == 2 * ROW
 
