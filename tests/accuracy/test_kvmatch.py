@@ -136,7 +136,7 @@ def test_of_pipeline_stages_the_one_that_holds_most_is_taken() -> None:
     )
     told, _ = told_by(read(stages.replace("K size: 4.15", "K size: 3.90", 1)), kv_gib=8.05)
     assert told is not None
-    assert (told.pool_gib, told.state_gib) == (pytest.approx(8.3), pytest.approx(7.42))
+    assert (told.pool_gib, told.state_gib) == pytest.approx((8.3, 7.42))
 
 
 def test_what_the_server_says_with_more_decimals_is_better_than_its_log() -> None:
