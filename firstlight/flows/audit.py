@@ -9,14 +9,14 @@ from firstlight.accuracy import audittext
 from firstlight.accuracy.audit import Audit, audit
 from firstlight.accuracy.checkpoint import Checkpoint, describe
 from firstlight.accuracy.reading import Reading
-from firstlight.core.errors import ConfigError, HostError, ProofError
+from firstlight.core.errors import ConfigError, ProofError
 from firstlight.core.report import Report
 from firstlight.core.schema import Document
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import gate, recipes
-from firstlight.flows.checkpoint import read_folder, read_model
+from firstlight.flows.checkpoint import read_folder, read_model, there
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.gate import Engine
 from firstlight.flows.orders import all_orders, built_release
@@ -97,11 +97,7 @@ def _reading(
     else:
         with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
             found = read_model(shell, here, profile.model, seen.root, os.environ, console.note)
-    if any(flaw.kind == "no-folder" for flaw in found.findings):
-        what = f"the model is not there: {found.folder}"
-        fix = "deploy it first, or name a folder with --model"
-        raise HostError(what, where=shell.host.name, remedy=fix)
-    return found
+    return there(found, shell.host.name, "deploy it first, or name a folder with --model")
 
 
 def _unjudged(found: Checkpoint, made: Audit) -> Report:

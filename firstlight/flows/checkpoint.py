@@ -125,6 +125,13 @@ def read_model(
     return read_hub(local, hub, note)
 
 
+def there(reading: Reading, host: str, remedy: str) -> Reading:
+    """The reading of a folder that is there; raises HostError for one that is not."""
+    if any(flaw.kind == "no-folder" for flaw in reading.findings):
+        raise HostError(f"the model is not there: {reading.folder}", where=host, remedy=remedy)
+    return reading
+
+
 # The first request of a shard: most headers are not longer.
 _FIRST = 1 << 18
 _LONGEST_HEADER = 100_000_000

@@ -19,7 +19,7 @@ from firstlight.core.errors import Fault, ProofError
 from firstlight.core.schema import Document, Place
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows.checkpoint import read_model
+from firstlight.flows.checkpoint import read_model, there
 from firstlight.flows.probe import ask_engine
 from firstlight.flows.reach import opener, reached
 from firstlight.hosts.facts import Facts
@@ -66,11 +66,13 @@ def judge(
     facts: Facts,
     console: Console,
 ) -> Judged:
-    """Audit a profile's model, as the host or its hub has it, against the profile's policy."""
+    """Audit a profile's model, as the host or its hub has it, against the profile's policy.
+
+    Raises HostError where neither has it."""
     profile = document.value
     with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
         reading = read_model(shell, here, profile.model, seen.root, os.environ, console.note)
-    found = describe(reading)
+    found = describe(there(reading, shell.host.name, "put it there, or correct model.path"))
     asking = asked(profile, engine, sm_of(profile, facts))
     ask = probed(shell, asking, engine, found, console)
     made = audit(found, ask, profile.policy.kv)

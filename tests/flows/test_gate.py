@@ -79,6 +79,19 @@ def test_scales_that_are_loaded_make_a_wide_cache_wrong(built: Tiny) -> None:
     assert nothing_was_started(built)
 
 
+def test_a_model_that_is_not_there_is_no_matter_of_policy(built: Tiny) -> None:
+    """With allow_any it was let through as unknown, and the server that ran was stopped for it."""
+    folder = built.root.parent / "model"
+    away = folder.rename(folder.with_name("away"))
+    try:
+        with changed(built, policy("allow_any")):
+            message = refused(built.project.invoke("deploy"), 3)
+    finally:
+        away.rename(folder)
+    assert f"the model is not there: {folder}" in message
+    assert nothing_was_started(built)
+
+
 def test_the_static_rule_of_a_policy_is_a_refusal_too(built: Tiny) -> None:
     with changed(built, CALIBRATED):
         message = refused(built.project.invoke("deploy"), 5)
