@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from pydantic import JsonValue
 
-from firstlight.accuracy.configkeys import architecture, count, layers, text_config
+from firstlight.accuracy.configkeys import architecture, count, layers, overridden, text_config
 from firstlight.accuracy.declared import CONFIG, Quantisation, quantisation
 from firstlight.accuracy.layerkinds import layer_kinds
 from firstlight.accuracy.reading import Flaw, Group, Reading, as_ranges
@@ -127,9 +128,14 @@ class Checkpoint:
     flaws: tuple[Flaw, ...]
 
 
-def describe(reading: Reading) -> Checkpoint:
-    """Everything that the later layers ask of a checkpoint."""
-    config = reading.documents.get(CONFIG, {})
+def describe(reading: Reading, override: object = None) -> Checkpoint:
+    """Everything that the later layers ask of a checkpoint; `override` is what the engine lays over
+    its config (--json-model-override-args), an object or the text of one."""
+    laid = overridden(reading.documents.get(CONFIG, {}), override)
+    config = cast("dict[str, JsonValue]", dict(laid))
+    if override:
+        documents = {**reading.documents, CONFIG: config}
+        reading = reading.model_copy(update={"documents": documents})
     text = an_object(text_config(config))
     depth = layers(text)
     declared = quantisation(reading.documents)

@@ -49,9 +49,10 @@ def run(
     with reached(opener(inventory, goal, console), console) as shell:
         seen = look(shell)
         engine = _engine(root, shell, seen, stack or (document.value.stack if document else ""))
-        found = describe(_reading(shell, inventory, wanted, model, seen, console))
+        reading = _reading(shell, inventory, wanted, model, seen, console)
         facts = None if gate.names_sm(wanted) else ask_facts(shell, seen.root)
         asked = gate.asked(wanted, engine, gate.sm_of(wanted, facts))
+        found = describe(reading, asked.flag(gate.OVERRIDE))
         ask = gate.probed(shell, asked, engine, found, console)
     if document is None or wanted is None:
         return _unjudged(found, audit(found, ask))

@@ -28,7 +28,7 @@ from firstlight.hosts.survey import Survey
 from firstlight.serve.capabilities import Capabilities, engine_lines, key_of
 from firstlight.serve.profile import Profile
 
-KV_FLAG = "--kv-cache-dtype"
+KV_FLAG, OVERRIDE = "--kv-cache-dtype", "json_model_override_args"
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,9 @@ def judge(
     profile = document.value
     with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
         reading = read_model(shell, here, profile.model, seen.root, os.environ, console.note)
-    found = describe(there(reading, shell.host.name, "put it there, or correct model.path"))
     asking = asked(profile, engine, sm_of(profile, facts))
+    reading = there(reading, shell.host.name, "put it there, or correct model.path")
+    found = describe(reading, asking.flag(OVERRIDE))
     ask = probed(shell, asking, engine, found, console)
     made = audit(found, ask, profile.policy.kv)
     return Judged(found, made, None if made.within else fault_of(document, made))
@@ -105,9 +106,8 @@ def probed(shell: Shell, ask: Ask, engine: Engine, found: Checkpoint, console: C
     there = "://" not in found.reading.folder
     folder = PurePosixPath(found.reading.folder) if there and found.config else None
     console.note(f"asking the engine of {engine.release.name} about {found.architectures[0]}")
-    probe, why = ask_engine(
-        shell, engine.release, found.architectures[0], folder, ask.flag("quantization")
-    )
+    flags = ask.flag("quantization"), ask.flag(OVERRIDE)
+    probe, why = ask_engine(shell, engine.release, found.architectures[0], folder, *flags)
     if why:
         console.say(f"# {why}")
     return replace(ask, probe=probe)

@@ -28,16 +28,17 @@ def ask_engine(
     architecture: str,
     folder: PurePosixPath | None,
     quantization: str = "",
+    override: str = "",
 ) -> tuple[Probe | None, str]:
     """What the engine of a release says of a class and of the checkpoint in `folder` (None where
     that is on no host), and why something of it is missing, "" where nothing is.
 
-    `quantization` is the engine's flag. A release that cannot answer is no error: its probe is
-    None, and the rules decide alone.
+    `quantization` and `override` (--json-model-override-args) are the engine's flags. A release that
+    cannot answer is no error: its probe is None, and the rules decide alone.
     """
     program = library.program(_PROGRAM)
     digest = hashlib.sha256(program.encode()).hexdigest()[:16]
-    where = (str(folder), quantization) if folder is not None else ()
+    where = (str(folder), quantization, override) if folder is not None else ()
     args = (str(release), program, digest, architecture, *where)
     result = shell.run(Script(_ASK, args), _PATIENCE_S)
     if not result.ok:

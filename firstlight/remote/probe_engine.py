@@ -1,6 +1,6 @@
 """Remote program: ask a release's own engine what it would make of a checkpoint's KV cache.
 
-    probe_engine.py MODELS CACHE PROGRAM ARCHITECTURE [FOLDER [QUANTIZATION]]
+    probe_engine.py MODELS CACHE PROGRAM ARCHITECTURE [FOLDER [QUANTIZATION [OVERRIDE]]]
 
 Run by the release's python. MODELS is the folder `models` of the installed engine, which is read
 and not imported: the class of ARCHITECTURE (`shows`: its object has `quant_config`; `loads`: its
@@ -248,13 +248,14 @@ def texts(node: ast.AST | None) -> set[str]:
     return {n.value for n in inner if isinstance(n, ast.Constant) and isinstance(n.value, str)}
 
 
-def algo(folder: str, quantization: str) -> str:
+def algo(folder: str, quantization: str, override: str) -> str:
     """`kv_cache_quant_algo` as the engine reads it, "" for none; raises what the engine raises."""
     from sglang.srt.configs.load_config import LoadConfig
     from sglang.srt.configs.model_config import ModelConfig
     from sglang.srt.model_loader.weight_utils import get_quant_config
 
-    config = ModelConfig(model_path=folder, quantization=quantization or None)
+    more = {"model_override_args": override} if override else {}
+    config = ModelConfig(model_path=folder, quantization=quantization or None, **more)
     if config.quantization is None:
         return ""
     found = get_quant_config(config, LoadConfig(), {})
@@ -263,7 +264,9 @@ def algo(folder: str, quantization: str) -> str:
     return said if isinstance(said, str) and said.lower() != "auto" else ""
 
 
-def ask(models: Path, architecture: str, folder: str, quantization: str) -> dict[str, Any]:
+def ask(
+    models: Path, architecture: str, folder: str, quantization: str = "", override: str = ""
+) -> dict[str, Any]:
     """What the engine says: `algo`, `shows`, `loads`, where, and why something is missing."""
     sources = Sources(models)
     found = sources.entry(architecture)
@@ -281,7 +284,7 @@ def ask(models: Path, architecture: str, folder: str, quantization: str) -> dict
         try:
             # It is asked what it reads, not for its chatter.
             with contextlib.redirect_stdout(sys.stderr):
-                answer["algo"] = algo(folder, quantization)
+                answer["algo"] = algo(folder, quantization, override)
         except (Exception, SystemExit) as error:
             said = (str(error).strip().splitlines() or [""])[0]
             answer["why"].append(f"the engine does not read it: {type(error).__name__}: {said}")
@@ -318,11 +321,11 @@ def keep(file: Path, text: str) -> None:
 
 def main(argv: list[str]) -> int:
     models, cache, program, architecture, *more = argv
-    folder, quantization = (*more, "", "")[:2]
+    folder = more[0] if more else ""
     file = Path(cache) / f"probe-{key_of([program, architecture, *more], folder)}.json"
     text = kept(file) if cache else ""
     if not text:
-        text = json.dumps(ask(Path(models), architecture, folder, quantization))
+        text = json.dumps(ask(Path(models), architecture, folder, *more[1:]))
         # What may be otherwise next time, for lack of memory say, is asked again.
         if cache and not json.loads(text)["why"]:
             keep(file, text)

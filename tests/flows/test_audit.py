@@ -83,6 +83,19 @@ def test_the_story_is_refused_with_the_line_to_change(project: Project, tmp_path
     assert "> bf16 bfloat16 no safe" in words(again.stdout)
 
 
+def test_what_the_flags_lay_over_the_config_counts(project: Project, tmp_path: Path) -> None:
+    """The checkpoint says nothing of a quantised cache; the profile makes the engine read one."""
+    plain = {key: value for key, value in CONFIG.items() if key != "quantization_config"}
+    folder = checkpoint(tmp_path / "m", *PLAIN, config=plain)
+    profile(project, folder)
+    assert "auto is within it" in project.invoke("audit", "--profile", "coder", check=True).stdout
+    over = {"quantization_config": CONFIG["quantization_config"]}
+    profile(project, folder, args={"kv_cache_dtype": "auto", "json_model_override_args": over})
+    done = project.invoke("audit", "--profile", "coder")
+    assert done.returncode == ProofError.exit_code
+    assert "kv_cache_dtype auto is lossy-uncalibrated (fp8_e4m3, scales no)" in done.stdout
+
+
 def test_a_flag_that_is_not_there_is_auto(project: Project, tmp_path: Path) -> None:
     profile(project, checkpoint(tmp_path / "m", *PLAIN, config=CONFIG), args={"tp_size": 8})
     done = project.invoke("audit", "--profile", "coder", "--json")
