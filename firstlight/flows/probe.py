@@ -33,8 +33,8 @@ def ask_engine(
     """What the engine of a release says of a class and of the checkpoint in `folder` (None where
     that is on no host), and why something of it is missing, "" where nothing is.
 
-    `quantization` and `override` (--json-model-override-args) are the engine's flags. A release that
-    cannot answer is no error: its probe is None, and the rules decide alone.
+    `quantization` and `override` (--json-model-override-args) are the engine's flags. A release
+    that cannot answer is no error: its probe is None, and the rules decide alone.
     """
     program = library.program(_PROGRAM)
     digest = hashlib.sha256(program.encode()).hexdigest()[:16]
