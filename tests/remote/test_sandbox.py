@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -116,11 +116,16 @@ def running(mark: str) -> list[int]:
     return found
 
 
-def gone(mark: str) -> bool:
+def until(so: Callable[[], bool]) -> bool:
+    """Whether that is so within ten seconds."""
     end = time.monotonic() + 10
-    while running(mark) and time.monotonic() < end:
+    while not so() and time.monotonic() < end:
         time.sleep(0.05)
-    return not running(mark)
+    return so()
+
+
+def gone(mark: str) -> bool:
+    return until(lambda: not running(mark))
 
 
 def has_own_processes(box: sandbox.Sandbox) -> None:
@@ -140,9 +145,12 @@ def test_all_of_it_is_killed_with_its_first_process(box: sandbox.Sandbox, mark: 
     script = LOST.format(mark=mark) + " echo on; wait"
     argv = [*box.prefix, "bash", "-c", script]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None and child.stdout.readline() == b"on\n"
-        assert running(mark)
-        child.kill()
+        try:
+            assert child.stdout is not None and child.stdout.readline() == b"on\n"
+            # The word is among its arguments a moment after it was started.
+            assert until(lambda: bool(running(mark)))
+        finally:
+            child.kill()
     assert gone(mark)
 
 
