@@ -109,8 +109,9 @@ def test_a_failure_lets_the_others_end_and_the_first_one_is_raised(
 ) -> None:
     stream = io.StringIO()
     bad = job("j1", "echo noise; echo 'error: no nvcc'; echo 'fix: install it'; exit 4", "kernels")
-    good = job("j2", f"sleep 2; touch {tmp_path}/made", "sglang")
-    later = job("j3", "sleep 1; exit 7", "flash-attn")
+    after = f"until [ -e {site.root}/jobs/%s/exit ]; do sleep 0.1; done; sleep 2; "
+    later = job("j3", after % "j1" + "exit 7", "flash-attn")
+    good = job("j2", after % "j3" + f"touch {tmp_path}/made", "sglang")
     with pytest.raises(StepError) as failed:
         watch(site, later, good, bad, stream=stream)
     assert (tmp_path / "made").exists()
