@@ -37,16 +37,19 @@ class Leftovers:
     """Looks every few seconds at a build that runs as `argv`, below a sandbox's own processes.
 
     Where it has no process of its own at work for two looks, and others from it run still, these
-    are asked to end, and at the next look killed.
+    are asked to end, and at the next look killed. What we started before `child` is not from it.
     """
 
     def __init__(self, argv: list[str], child: int) -> None:
         self._argv, self._child = argv, child
+        ours = (pid for pid, one in processes().items() if one.parent == os.getpid())
+        self._others = set(ours) - {child}
         self._looks = 0
 
     def look(self) -> list[int]:
         """One look; the processes that were told to end."""
-        ours = below(os.getpid(), processes())
+        every = {pid: one for pid, one in processes().items() if pid not in self._others}
+        ours = below(os.getpid(), every)
         self._collect(ours)
         running = {pid: one for pid, one in ours.items() if not one.over}
         program = self._build(running)

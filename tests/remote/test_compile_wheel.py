@@ -152,7 +152,13 @@ def test_what_a_build_leaves_running_does_not_hold_it_up(
         pytest.skip("this machine has no sandbox")
     begin = time.monotonic()
     argv = [*box.prefix, sys.executable, "-c", WAITS, f"{left} & echo made"]
-    status, _ = run(argv, dict(os.environ), Effort())
+    # What we had running before, with all that is below it, is none of the build's.
+    with subprocess.Popen(["bash", "-c", "trap 'exit 7' TERM; sleep 97 & wait"]) as other:
+        status, _ = run(argv, dict(os.environ), Effort())
+        spared = other.poll() is None
+        child = subprocess.run(["pgrep", "-P", str(other.pid)], capture_output=True, text=True)
+        os.kill(int(child.stdout or other.pid), signal.SIGKILL)
+    assert spared and other.returncode == 0 and child.stdout
     assert status == 0 and time.monotonic() - begin < 30
     out = capfd.readouterr().out
     assert "heard made" in out and "note: ending what the build left running: " in out
