@@ -73,7 +73,8 @@ def test_a_compilation_is_one_line_and_our_own_lines_are_not_shown(site: Site) -
     assert "  ... building\n" in said
     (last,) = [line for line in said.splitlines() if "k3.cu" in line][-1:]
     assert last.startswith("  ... [3/4] ") and " a minute, about " in last
-    assert last.endswith(" left, 3.0 of 8.0 GiB, k3.cu")
+    # On a busy machine it may be told how long the silence lasts.
+    assert last.partition(" (")[0].endswith(" left, 3.0 of 8.0 GiB, k3.cu")
 
 
 @pytest.mark.usefixtures("impatient")
