@@ -47,6 +47,16 @@ def _is_left(stream: TextIO) -> bool:
     return any(told & select.POLLERR for _, told in looked.poll(0))
 
 
+# A linker's command is thousands of characters long, and tells nobody more than its beginning.
+_LONGEST = 200
+
+
+def _flat(text: str) -> str:
+    """A text on one line, and no longer than a person reads."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
 class Console:
     """`say` keeps a line, `note` replaces the moving one; all of it goes to one stream.
 
@@ -105,7 +115,7 @@ class Console:
         Where output is no terminal, lines that do not change are repeated once a minute with
         `watched_s`, how long all this has been going on; else how long the lines have been so.
         """
-        lines = tuple(" ".join(text.split()) for text in texts)
+        lines = tuple(map(_flat, texts))
         if self._stream.isatty() and os.environ.get("TERM") != "dumb":
             if any(lines):
                 self._moving(lines)

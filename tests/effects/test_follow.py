@@ -227,3 +227,11 @@ def test_a_terminal_gets_a_moving_line_for_each(monkeypatch: pytest.MonkeyPatch)
     os.close(here)
     assert "flash-attn: [12/73] a.cu" in drawn
     assert "sglang: xxx" in drawn and "x" * 80 not in drawn
+
+
+def test_a_line_of_thousands_of_characters_is_cut() -> None:
+    stream = io.StringIO()
+    Console(stream).note("g++  -shared " + "a.o " * 2000)
+    (line,) = stream.getvalue().splitlines()
+    assert line.startswith("  ... g++ -shared a.o a.o") and line.endswith("…")
+    assert len(line) < 210
