@@ -11,6 +11,7 @@ from firstlight.flows import capacity, gate, prove
 from firstlight.hosts.inventory import Host
 
 _ASK = "Why is the sky blue?"
+_MOST = 200
 
 
 def closing(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) -> str:
@@ -29,7 +30,8 @@ def _facts(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) 
     port, name = manifest["port"], manifest["served_model_name"]
     address = f"http://{manifest['bind']}:{port}"
     messages = [{"role": "user", "content": _ASK}]
-    body = json.dumps({"model": name, "messages": messages})
+    # A small model may never come to an end by itself.
+    body = json.dumps({"model": name, "messages": messages, "max_tokens": _MOST})
     chat = f"http://127.0.0.1:{port}/v1/chat/completions"
     curl = Command(("curl", chat, "-H", "Content-Type: application/json", "-d", body))
     on = [] if target.is_local else ["--host", target.name]
