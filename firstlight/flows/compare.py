@@ -27,6 +27,7 @@ from firstlight.flows.comparekeep import Keeping
 from firstlight.flows.comparescore import Precision
 from firstlight.flows.comparestage import Stage
 from firstlight.flows.failures import known
+from firstlight.flows.orders import require_release
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import UnknownName
 from firstlight.serve import trial
@@ -78,7 +79,7 @@ def run(
     wanted, name = _wanted(kv or _USUAL), document.value.name
     with reached(opener(inventory, goal, console), console) as shell:
         seen = look(shell)
-        release = comparestage.release_of(root, document.value, seen, goal.name)
+        release = require_release(root, document.value, seen, goal.name)
         targets = comparestage.targets(root, shell, document, release, seen, wanted)
         work = _work(root, console, name, goal.name, targets)
         ground = partial(

@@ -16,7 +16,6 @@ from firstlight.effects.execute import Site
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, server, target
 from firstlight.flows.facts import ask_facts
-from firstlight.flows.orders import all_orders, built_release
 from firstlight.flows.reach import read_remote
 from firstlight.hosts.inventory import Inventory, UnknownName
 from firstlight.hosts.survey import Survey
@@ -44,18 +43,6 @@ class Stage:
     linger_for: str | None
     templates: Mapping[str, str]
     secrets: Mapping[str, str]
-
-
-def release_of(root: Path, profile: Profile, seen: Survey, host: str) -> str:
-    """The release that is built there; raises HostError where none is."""
-    built = built_release(all_orders(root, profile.stack, seen.root), seen)
-    if built is None:
-        raise HostError(
-            f"stack {profile.stack}, as it is locked now, is not built there",
-            where=host,
-            remedy=f"invoke build --host {host} --profile {profile.name}",
-        )
-    return built
 
 
 def targets(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from firstlight.core.errors import Detached, HostError
+from firstlight.core.errors import Detached
 from firstlight.core.plan import Plan, Ship, Step, preview
 from firstlight.core.report import Report
 from firstlight.core.schema import Document
@@ -17,7 +17,7 @@ from firstlight.flows import programs, recipes, server, target
 from firstlight.flows.closing import closing
 from firstlight.flows.failures import known
 from firstlight.flows.launching import Launching
-from firstlight.flows.orders import all_orders, built_release
+from firstlight.flows.orders import require_release
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Inventory
 from firstlight.hosts.survey import Survey
@@ -44,7 +44,7 @@ def run(
     document = recipes.profile(root, recipes.profile_name(inventory, goal, profile))
     with reached(opener(inventory, goal, console), console) as shell:
         seen = look(shell)
-        release = _release(root, document.value, seen, goal.name)
+        release = require_release(root, document.value, seen, goal.name)
         return deploy(root, console, shell, inventory, document, release, seen, dry_run)
 
 
@@ -97,17 +97,6 @@ def in_place(
     state = server.state(shell, server.service(manifest, seen.root))
     running = state.condition == "running"
     return manifest if running and server.healthy(shell, manifest.port).ok else None
-
-
-def _release(root: Path, profile: Profile, seen: Survey, host: str) -> str:
-    built = built_release(all_orders(root, profile.stack, seen.root), seen)
-    if built is None:
-        raise HostError(
-            f"stack {profile.stack}, as it is locked now, is not built there",
-            where=host,
-            remedy=f"invoke build --host {host} --profile {profile.name}",
-        )
-    return built
 
 
 def _stand_ins(profile: Profile, console: Console) -> dict[str, str]:

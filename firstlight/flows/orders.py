@@ -25,6 +25,7 @@ from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
 from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey
+from firstlight.serve.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -146,3 +147,15 @@ def root_steps(seen: Survey, facts: Facts, host: str) -> tuple[Step, ...]:
         where=host,
         remedy=f"let root run there: {make.line()}; or set another root for it in inventory/",
     )
+
+
+def require_release(root: Path, profile: Profile, seen: Survey, host: str) -> str:
+    """The release that a profile runs on, as it is built there; raises HostError where none is."""
+    built = built_release(all_orders(root, profile.stack, seen.root), seen)
+    if built is None:
+        raise HostError(
+            f"stack {profile.stack}, as it is locked now, is not built there",
+            where=host,
+            remedy=f"invoke build --host {host} --profile {profile.name}",
+        )
+    return built
