@@ -174,7 +174,7 @@ trap 'rm -rf -- "$home.partial"' EXIT
 trap 'exit 143' TERM
 mkdir -p -- "$home.partial/cache" "$home.partial/receipts"
 cd -- "$home.partial"
-import='import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]'
+import='import importlib, sys; [importlib.import_module(name) for name in sys.argv[1].split()]'
 
 echo "unpacking uv"
 "$python" -m zipfile -e "$uv_wheel" uv
@@ -201,9 +201,8 @@ rm -rf -- uv
 
 if [ -n "${IMPORTS:-}" ]; then
   echo "importing what was built: $IMPORTS"
-  # Nothing here may need a GPU; the words are names of modules.
-  # shellcheck disable=SC2086
-  CUDA_VISIBLE_DEVICES="" venv/bin/python -I -c "$import" $IMPORTS || {
+  # Nothing here may need a GPU.
+  CUDA_VISIBLE_DEVICES="" venv/bin/python -I -c "$import" "$IMPORTS" || {
     echo "error: the release does not hold together; its stack lacks what the import names" >&2
     echo "fix: add it to requirements or requires_of of the stack, then lock and build again" >&2
     exit 1
