@@ -25,6 +25,11 @@ def span(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def listed(text: str) -> tuple[str, ...]:
+    """What a person lists with commas, each once: `a` and `b` for `a, b,a`."""
+    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
 def columns(rows: Iterable[tuple[str, ...]]) -> str:
     """Rows as aligned columns, two spaces apart."""
     table = [tuple(row) for row in rows]

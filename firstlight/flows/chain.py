@@ -13,6 +13,7 @@ from firstlight.flows.build import build
 from firstlight.flows.deploy import deploy
 from firstlight.flows.orders import Wish
 from firstlight.flows.reach import look, opener, reached
+from firstlight.flows.target import Case
 
 
 def run(
@@ -35,7 +36,8 @@ def run(
             return Report(built.text + deployed, built.data)
         console.say(built.text)
         seen = look(shell) if built.data["built"] else seen
-        served = deploy(root, console, shell, inventory, document, release, seen, dry_run)
+        case = Case(root, console, shell, inventory, document, release, seen)
+        served = deploy(case, dry_run)
     report = Report(served.text, {**built.data, **served.data})
     if target.is_local and not dry_run:
         kept = quick.memory_of(report, seen.root, target.env)

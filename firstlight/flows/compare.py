@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,18 +16,17 @@ from firstlight.build.failures import Rules
 from firstlight.core.errors import HostError, ProofError, StepError
 from firstlight.core.plan import Plan, preview
 from firstlight.core.report import Report
-from firstlight.core.words import span
+from firstlight.core.words import listed, span
 from firstlight.effects import catalog, execute, library
 from firstlight.effects.console import Console
 from firstlight.effects.interrupts import undisturbed
 from firstlight.effects.shell import Shell
-from firstlight.flows import comparekeep, comparescore, comparestage, prove, recipes, server, watch
+from firstlight.flows import comparekeep, comparescore, comparestage, prove, server, target, watch
 from firstlight.flows.comparekeep import Keeping
 from firstlight.flows.comparescore import Precision
 from firstlight.flows.comparestage import Stage
 from firstlight.flows.failures import known
-from firstlight.flows.orders import require_release
-from firstlight.flows.reach import look, opener, reached
+from firstlight.flows.target import Case
 from firstlight.hosts.inventory import UnknownName
 from firstlight.serve import trial
 from firstlight.serve.deploy import Target
@@ -73,41 +71,33 @@ def run(
 
     Exit code 4 when the engine refused one of them, 5 when one gave a figure that is none.
     """
-    inventory = catalog.inventory(root)
-    goal = inventory.host(host)
-    document = recipes.profile(root, recipes.profile_name(inventory, goal, profile))
-    wanted, name = _wanted(kv or _USUAL), document.value.name
-    with reached(opener(inventory, goal, console), console) as shell:
-        seen = look(shell)
-        release = require_release(root, document.value, seen, goal.name)
-        targets = comparestage.targets(root, shell, document, release, seen, wanted)
-        work = _work(root, console, name, goal.name, targets)
-        ground = partial(
-            comparestage.set_up, root, console, shell, inventory, document, release, seen
-        )
-        left = comparestage.left_over(shell, seen, name)
+    wanted = _wanted(kv or _USUAL)
+    with target.case(root, console, profile, host) as case:
+        work = _work(case, comparestage.targets(case, wanted))
         if dry_run:
-            return Report(_shown(work, ground, left))
-        if work.missing or trial.trial_name(name) in seen.deployments:
-            with work.keeping.alone(goal.name):
-                execute.execute(left, {"host": comparestage.site(shell, seen)}, console)
-                _launch_all(ground(dry_run=False), work)
-    return _report(name, work)
+            return Report(_shown(case, work))
+        if work.missing or trial.trial_name(case.profile.name) in case.seen.deployments:
+            with work.keeping.alone(work.host):
+                left, site = comparestage.left_over(case), comparestage.site(case)
+                execute.execute(left, {"host": site}, console)
+                _launch_all(comparestage.set_up(case, dry_run=False), work)
+    return _report(case.profile.name, work)
 
 
-def _shown(work: _Work, ground: Callable[..., Stage], left: Plan) -> str:
+def _shown(case: Case, work: _Work) -> str:
     """The plans of a run that has not begun."""
+    left = comparestage.left_over(case)
     if not work.missing:
         return preview(Plan(comparestage.VERB, work.host, done=_kept(work)))
     if left.steps:
         return f"{preview(left)}\n{_LEFT}\n"
-    plans = _plans(ground(dry_run=True), work)
+    plans = _plans(comparestage.set_up(case, dry_run=True), work)
     steps = tuple(step for plan in plans for step in plan.steps)
     return preview(Plan(comparestage.VERB, work.host, steps, plans[0].done))
 
 
 def _wanted(text: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    found = listed(text)
     if len(found) < 2:
         raise UnknownName(
             f"--kv takes two precisions or more, with commas; got {text!r}",
@@ -116,16 +106,14 @@ def _wanted(text: str) -> tuple[str, ...]:
     return found
 
 
-def _work(
-    root: Path, console: Console, profile: str, host: str, targets: dict[str, Target]
-) -> _Work:
-    suite = Suite(library.texts())
+def _work(case: Case, targets: dict[str, Target]) -> _Work:
+    suite, host = Suite(library.texts()), case.host.name
     work = _Work(
-        console=console,
+        console=case.console,
         host=host,
-        keeping=comparekeep.keeping(root, profile),
+        keeping=comparekeep.keeping(case.root, case.profile.name),
         suite=suite,
-        rules=known(root, "serve"),
+        rules=known(case.root, "serve"),
         targets=targets,
         keys={
             kv: trial.measure_key(one.manifest.id, host, suite.digest)

@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from firstlight.core.errors import HostError
 from firstlight.core.plan import Plan, Ship, Step
-from firstlight.core.schema import Document
-from firstlight.effects.console import Console
 from firstlight.effects.execute import Site
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, server, target
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.reach import read_remote
-from firstlight.hosts.inventory import Inventory, UnknownName
+from firstlight.flows.target import Case
+from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey
 from firstlight.serve import launch, trial
 from firstlight.serve.capabilities import Capabilities
@@ -45,31 +43,26 @@ class Stage:
     secrets: Mapping[str, str]
 
 
-def targets(
-    root: Path,
-    shell: Shell,
-    document: Document[Profile],
-    release: str,
-    seen: Survey,
-    wanted: tuple[str, ...],
-) -> dict[str, Target]:
+def targets(case: Case, wanted: tuple[str, ...]) -> dict[str, Target]:
     """What would be launched for each precision; raises UnknownName for one that is no choice."""
-    facts = ask_facts(shell, seen.root)
-    usual = target.describe(root, shell, document, release, seen, facts)
-    _require_choices(usual.rendered.capabilities, release, wanted)
+    facts = ask_facts(case.shell, case.seen.root)
+    usual = target.describe(case, facts)
+    _require_choices(usual.rendered.capabilities, case.release, wanted)
+    documents = {kv: trial.variant(case.document, kv) for kv in wanted}
     return {
-        kv: target.describe(root, shell, trial.variant(document, kv), release, seen, facts)
-        for kv in wanted
+        kv: target.describe(replace(case, document=document), facts)
+        for kv, document in documents.items()
     }
 
 
-def site(shell: Shell, seen: Survey) -> Site:
+def site(case: Case) -> Site:
     """Where the steps on the host run."""
-    return Site(shell, seen.root, programs.supervisor(seen.root))
+    return Site(case.shell, case.seen.root, programs.supervisor(case.seen.root))
 
 
-def left_over(shell: Shell, seen: Survey, profile: str) -> Plan:
+def left_over(case: Case) -> Plan:
     """The plan that stops the server of a comparison that did not come to its end, if one runs."""
+    shell, seen, profile = case.shell, case.seen, case.profile.name
     found, steps = seen.deployments.get(trial.trial_name(profile)), []
     if found is not None and found.started:
         service = server.service(server.last_started(shell, seen, found.profile), seen.root)
@@ -77,29 +70,20 @@ def left_over(shell: Shell, seen: Survey, profile: str) -> Plan:
     return Plan(VERB, shell.host.name, tuple(steps))
 
 
-def set_up(
-    root: Path,
-    console: Console,
-    shell: Shell,
-    inventory: Inventory,
-    document: Document[Profile],
-    release: str,
-    seen: Survey,
-    dry_run: bool,
-) -> Stage:
+def set_up(case: Case, dry_run: bool) -> Stage:
     """Look at what runs; raises HostError where the profile could not be launched at all."""
-    profile = document.value
-    goal = target.choose(root, console, shell, inventory, document, release, seen, dry_run)
+    goal = target.choose(case, dry_run)
     own = goal.target.service if goal.running else goal.old
+    models = (line for line in goal.done if line.startswith("model"))
     return Stage(
-        shell=shell,
+        shell=case.shell,
         sites=goal.sites,
-        own=own or _stopped(shell, seen, profile.name),
+        own=own or _stopped(case.shell, case.seen, case.profile.name),
         before=(_ship(goal), *goal.model_steps),
-        done=(f"release {release}", *(line for line in goal.done if line.startswith("model"))),
+        done=(f"release {case.release}", *models),
         linger_for=goal.linger_for,
-        templates=target.templates(root),
-        secrets=_secrets(profile, dry_run),
+        templates=target.templates(case.root),
+        secrets=_secrets(case.profile, dry_run),
     )
 
 

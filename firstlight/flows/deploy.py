@@ -9,18 +9,14 @@ from pathlib import Path
 from firstlight.core.errors import Detached
 from firstlight.core.plan import Plan, Ship, Step, preview
 from firstlight.core.report import Report
-from firstlight.core.schema import Document
-from firstlight.effects import catalog, execute
+from firstlight.effects import execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import programs, recipes, server, target
+from firstlight.flows import programs, server, target
 from firstlight.flows.closing import closing
 from firstlight.flows.failures import known
 from firstlight.flows.launching import Launching
-from firstlight.flows.orders import require_release
-from firstlight.flows.reach import look, opener, reached
-from firstlight.hosts.inventory import Inventory
-from firstlight.hosts.survey import Survey
+from firstlight.flows.target import Case
 from firstlight.serve.deploy import (
     STARTING,
     audit_step,
@@ -39,60 +35,44 @@ def run(
     root: Path, console: Console, *, profile: str = "", host: str = "", dry_run: bool = False
 ) -> Report:
     """Deploy a profile; one that runs already, unchanged and proved, is left alone."""
-    inventory = catalog.inventory(root)
-    goal = inventory.host(host)
-    document = recipes.profile(root, recipes.profile_name(inventory, goal, profile))
-    with reached(opener(inventory, goal, console), console) as shell:
-        seen = look(shell)
-        release = require_release(root, document.value, seen, goal.name)
-        return deploy(root, console, shell, inventory, document, release, seen, dry_run)
+    with target.case(root, console, profile, host) as case:
+        return deploy(case, dry_run)
 
 
-def deploy(
-    root: Path,
-    console: Console,
-    shell: Shell,
-    inventory: Inventory,
-    document: Document[Profile],
-    release: str,
-    seen: Survey,
-    dry_run: bool,
-) -> Report:
+def deploy(case: Case, dry_run: bool) -> Report:
     """Deploy on a host that was looked at; the report's data holds the manifest and the proof."""
-    profile, name = document.value, shell.host.name
-    there = in_place(root, shell, profile, release, seen)
+    profile, host = case.profile, case.host
+    there = in_place(case)
     if there is not None:
         done = f"deployment {there.id} of {profile.name} runs and is proved"
-        proof = seen.deployments[profile.name].proof
-        plan = Plan("deploy", name, done=(done,))
-        text = f"{name}: {done}\n\n{closing(shell.host, there.model_dump(), proof)}"
+        proof = case.seen.deployments[profile.name].proof
+        plan = Plan("deploy", host.name, done=(done,))
+        text = f"{host.name}: {done}\n\n{closing(host, there.model_dump(), proof)}"
         return Report(preview(plan) if dry_run else text, _data(there, proof, changed=False))
-    goal = target.choose(root, console, shell, inventory, document, release, seen, dry_run)
+    goal = target.choose(case, dry_run)
     if dry_run:
-        plan = _plan(root, goal, profile, name, _stand_ins(profile, console))
+        plan = _plan(case, goal, _stand_ins(profile, case.console))
         return Report(preview(plan), _data(goal.target.manifest, {}, changed=False))
-    secrets = {} if goal.running else take_secrets(profile, os.environ)
-    plan = _plan(root, goal, profile, name, secrets)
-    rules = known(root, "serve")
+    plan = _plan(case, goal, {} if goal.running else take_secrets(profile, os.environ))
     for line in plan.done:
-        console.say(f"in place: {line}")
-    launching = Launching(root, shell, inventory, document, seen, goal, rules, console)
+        case.console.say(f"in place: {line}")
+    launching = Launching(case, goal, known(case.root, "serve"))
     _execute(plan, launching)
     made, told = goal.target.manifest, launching.told
-    text = f"{name}: {profile.name} is served\n\n{closing(shell.host, made.model_dump(), told)}"
+    text = f"{host.name}: {profile.name} is served\n\n{closing(host, made.model_dump(), told)}"
     return Report(text, _data(made, told, changed=True))
 
 
-def in_place(
-    root: Path, shell: Shell, profile: Profile, release: str, seen: Survey
-) -> Manifest | None:
+def in_place(case: Case) -> Manifest | None:
     """The current deployment, when it is what the profile asks for, runs, and was proved."""
+    profile, shell, seen = case.profile, case.shell, case.seen
     found = seen.deployments.get(profile.name)
     if found is None or not found.manifest or found.proof.get("outcome") != "pass":
         return None
     manifest = server.require_current(seen, profile.name, shell.host.name)
-    same = manifest.id == target.expected_id(root, shell.host, profile, release, manifest.launcher)
-    if not same or found.proof.get("smoke") != smoke_digest(profile):
+    launcher = manifest.launcher
+    today = target.expected_id(case.root, case.host, profile, case.release, launcher)
+    if manifest.id != today or found.proof.get("smoke") != smoke_digest(profile):
         return None
     state = server.state(shell, server.service(manifest, seen.root))
     running = state.condition == "running"
@@ -108,9 +88,8 @@ def _stand_ins(profile: Profile, console: Console) -> dict[str, str]:
     return dict.fromkeys(given, "")
 
 
-def _plan(
-    root: Path, goal: target.Goal, profile: Profile, host: str, secrets: Mapping[str, str]
-) -> Plan:
+def _plan(case: Case, goal: target.Goal, secrets: Mapping[str, str]) -> Plan:
+    profile, host = case.profile, case.host.name
     sent = Ship(tuple(programs.shipped(goal.root).values()))
     steps = [Step("programs", "send the programs", sent)]
     # A hub tells of its files before they are downloaded; other models have to be there.
@@ -119,7 +98,7 @@ def _plan(
     else:
         steps += [*goal.model_steps, audit_step(profile.name, host)]
     if not goal.running:
-        steps += file_steps(goal.target, target.templates(root), secrets)
+        steps += file_steps(goal.target, target.templates(case.root), secrets)
         steps += start_steps(goal.target, goal.old, goal.linger_for)
     steps += proof_steps(goal.target)
     done = [f"release {goal.target.manifest.release}", *goal.done]
@@ -128,7 +107,7 @@ def _plan(
 
 def _execute(plan: Plan, launching: Launching) -> None:
     """Run the plan; whatever goes wrong after the start, the server that ran before comes back."""
-    goal, shell, console = launching.goal, launching.shell, launching.console
+    goal, shell, console = launching.goal, launching.case.shell, launching.case.console
     done: list[execute.Outcome] = []
     try:
         execute.execute(plan, goal.sites, console, launching.watches, done)

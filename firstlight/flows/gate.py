@@ -22,9 +22,8 @@ from firstlight.effects.shell import Shell
 from firstlight.flows.checkpoint import read_model, there
 from firstlight.flows.probe import ask_engine
 from firstlight.flows.reach import opener, reached
+from firstlight.flows.target import Case
 from firstlight.hosts.facts import Facts
-from firstlight.hosts.inventory import Inventory
-from firstlight.hosts.survey import Survey
 from firstlight.serve.capabilities import Capabilities, engine_lines, key_of
 from firstlight.serve.profile import Profile
 
@@ -57,27 +56,19 @@ class Judged:
     fault: Fault | None
 
 
-def judge(
-    shell: Shell,
-    inventory: Inventory,
-    document: Document[Profile],
-    engine: Engine,
-    seen: Survey,
-    facts: Facts,
-    console: Console,
-) -> Judged:
+def judge(case: Case, engine: Engine, facts: Facts) -> Judged:
     """Audit a profile's model, as the host or its hub has it, against the profile's policy.
 
     Raises HostError where neither has it."""
-    profile = document.value
-    with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
-        reading = read_model(shell, here, profile.model, seen.root, os.environ, console.note)
+    profile, shell, console = case.profile, case.shell, case.console
+    with reached(opener(case.inventory, case.inventory.hosts["local"], console), console) as here:
+        reading = read_model(shell, here, profile.model, case.seen.root, os.environ, console.note)
     asking = asked(profile, engine, sm_of(profile, facts))
     reading = there(reading, shell.host.name, "put it there, or correct model.path")
     found = describe(reading, asking.flag(OVERRIDE))
     ask = probed(shell, asking, engine, found, console)
     made = audit(found, ask, profile.policy.kv)
-    return Judged(found, made, None if made.within else fault_of(document, made))
+    return Judged(found, made, None if made.within else fault_of(case.document, made))
 
 
 def asked(profile: Profile | None, engine: Engine, sm: int | None) -> Ask:

@@ -27,6 +27,7 @@ from firstlight.build.shipping import (
 from firstlight.core.errors import FirstlightError, HostError
 from firstlight.core.plan import Plan, Step, preview
 from firstlight.core.report import Report
+from firstlight.core.words import listed
 from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
@@ -126,7 +127,7 @@ def assemble_on(root: Path, console: Console, inventory: Inventory, goal: Goal) 
 
 
 def _targets(inventory: Inventory, to: str, origin: Host) -> list[Host]:
-    names = list(dict.fromkeys(word.strip() for word in to.split(",") if word.strip()))
+    names = listed(to)
     if not names:
         raise UnknownName("to which hosts?", remedy="say --to HOST, or --to HOST,HOST")
     hosts = [inventory.host(name) for name in names]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +18,8 @@ from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes, server
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.ground import prepare
-from firstlight.flows.reach import read_remote
+from firstlight.flows.orders import require_release
+from firstlight.flows.reach import look, opener, reached, read_remote
 from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
 from firstlight.hosts.inventory import Host, Inventory
@@ -37,6 +39,42 @@ _USUAL_SHARE = 0.5
 
 
 @dataclass(frozen=True)
+class Case:
+    """What every launch begins with: a profile, the release that it is to run on, and the host,
+    which was looked at."""
+
+    root: Path
+    console: Console
+    shell: Shell
+    inventory: Inventory
+    document: Document[Profile]
+    release: str
+    seen: Survey
+
+    @property
+    def profile(self) -> Profile:
+        return self.document.value
+
+    @property
+    def host(self) -> Host:
+        return self.shell.host
+
+
+@contextlib.contextmanager
+def case(root: Path, console: Console, profile: str, host: str) -> Iterator[Case]:
+    """The case that a person means by `--profile` and `--host`, while its host is reached.
+
+    Raises HostError where the profile's stack is not built there."""
+    inventory = catalog.inventory(root)
+    goal = inventory.host(host)
+    document = recipes.profile(root, recipes.profile_name(inventory, goal, profile))
+    with reached(opener(inventory, goal, console), console) as shell:
+        seen = look(shell)
+        release = require_release(root, document.value, seen, goal.name)
+        yield Case(root, console, shell, inventory, document, release, seen)
+
+
+@dataclass(frozen=True)
 class Goal:
     """A target and how things stand: `running` = it has been started already, `is_current` = it
     was proved and switched to, and `old` is the server that runs now and would be replaced."""
@@ -53,31 +91,21 @@ class Goal:
     facts: Facts
 
 
-def choose(
-    root: Path,
-    console: Console,
-    shell: Shell,
-    inventory: Inventory,
-    document: Document[Profile],
-    release: str,
-    seen: Survey,
-    dry_run: bool,
-) -> Goal:
+def choose(case: Case, dry_run: bool) -> Goal:
     """Decide what to deploy and how; raises ConfigError or HostError for what cannot be."""
-    profile, facts = document.value, ask_facts(shell, seen.root)
+    profile, shell, seen = case.profile, case.shell, case.seen
+    facts = ask_facts(shell, seen.root)
     _require_fit(profile, facts, shell.host)
     choice = _launcher(profile, facts, shell.host.name)
-    _tell_ceiling(profile, facts, choice.launcher, console)
-    target = describe(root, shell, document, release, seen, facts)
+    _tell_ceiling(profile, facts, choice.launcher, case.console)
+    target = describe(case, facts)
     running = server.state(shell, target.service).condition in ("starting", "running")
     old = _to_replace(shell, seen, profile.name, target.manifest.id)
     if not running and old is None:
         _require_port(profile, facts, seen, shell.host.name)
         _require_memory(profile, facts, shell.host.name)
-    python = _python(facts, release, shell.host.name)
-    ground = prepare(
-        shell, inventory, seen, python, models.wheels_of(profile.model), {}, console, dry_run
-    )
+    python, wheels = _python(facts, case.release, shell.host.name), models.wheels_of(profile.model)
+    ground = prepare(shell, case.inventory, seen, python, wheels, {}, case.console, dry_run)
     made = models.model_name(profile.model)
     done = [f"model {made}"] if made in seen.models else []
     way = target.rendered.release, programs.shipped(seen.root), ground.depot
@@ -110,22 +138,16 @@ def templates(root: Path) -> dict[str, str]:
     return {name: catalog.read_text(folder / name, root) for name in found}
 
 
-def describe(
-    root: Path,
-    shell: Shell,
-    document: Document[Profile],
-    release: str,
-    seen: Survey,
-    facts: Facts,
-) -> Target:
+def describe(case: Case, facts: Facts) -> Target:
     """The deployment that the profile means on that host; raises ConfigError for its flags."""
-    launcher = _launcher(document.value, facts, shell.host.name).launcher
-    profile, home = document.value, seen.root / "releases" / release
+    profile, host, release, seen = case.profile, case.host, case.release, case.seen
+    launcher = _launcher(profile, facts, host.name).launcher
+    home = seen.root / "releases" / release
     file = home / "capabilities.json"
-    capabilities = read_capabilities(read_remote(shell, file), f"{shell.host.name}:{file}")
-    if faults := check_args(document, capabilities):
+    capabilities = read_capabilities(read_remote(case.shell, file), f"{host.name}:{file}")
+    if faults := check_args(case.document, capabilities):
         raise ConfigError(faults, remedy=f"the flags are those of release {release}")
-    id_ = expected_id(root, shell.host, profile, release, launcher)
+    id_ = expected_id(case.root, host, profile, release, launcher)
     is_root = facts.user.uid == 0
     rendered = Deployment(
         profile=profile,
@@ -134,7 +156,7 @@ def describe(
         model=models.model_path(seen.root, profile.model),
         flavour=FLAVOURS[launcher],
         user="" if is_root else facts.user.name or "",
-        env=_env(root, shell.host, profile),
+        env=_env(case.root, host, profile),
         capabilities=capabilities,
     )
     manifest = _manifest(profile, id_, release, str(rendered.model), launcher, not is_root)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from firstlight.core.words import columns, size, span
+from firstlight.core.words import columns, listed, size, span
 
 SIZES = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (18683499315, "17.4 GiB")]
 
@@ -21,3 +21,8 @@ def test_spans(seconds: float, text: str) -> None:
 
 def test_columns_are_aligned() -> None:
     assert columns([("a", "b"), ("long", "x")]) == "a     b\nlong  x"
+
+
+def test_what_is_listed_twice_or_left_empty_counts_once_or_not() -> None:
+    assert listed(" bf16, fp8_e4m3,,bf16 ,") == ("bf16", "fp8_e4m3")
+    assert listed(" , ") == ()
