@@ -11,6 +11,7 @@ _ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _MEANT = {b"n": b"\n", b"r": b"\r"}
 _WHOLE = re.compile(r"[0-9]{1,18}")
 _VERSION = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})+")
+_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 Version = tuple[int, ...]
 
@@ -66,6 +67,11 @@ def whole(text: str | None) -> int | None:
     """A whole number that stands alone in a text, else None."""
     stripped = (text or "").strip()
     return int(stripped) if _WHOLE.fullmatch(stripped) else None
+
+
+def unescaped(text: str) -> str:
+    """A text without what turns colours and lines on; nvidia-smi writes that to files too."""
+    return _TERMINAL.sub("", text)
 
 
 def version_in(text: str | None) -> str | None:

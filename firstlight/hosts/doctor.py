@@ -44,9 +44,22 @@ def _driver(facts: Facts) -> Iterator[Finding]:
             yield Finding("error", "; ".join((what, *gpu.notes)), "does `nvidia-smi` work on it?")
 
 
+def _slices(facts: Facts) -> Iterator[Finding]:
+    for gpu in facts.gpus:
+        if gpu.mig and not gpu.mig_devices:
+            what = f"GPU {gpu.index} is in MIG mode without a slice: CUDA finds nothing on it"
+            fix = f"make slices, or `sudo nvidia-smi -i {gpu.index} -mig 0`"
+            yield Finding("error", what, fix)
+        elif gpu.mig:
+            profiles = ", ".join(device.profile for device in gpu.mig_devices)
+            what = f"GPU {gpu.index} is cut into MIG slices ({profiles}): a program gets only one"
+            fix = "choose it by CUDA_VISIBLE_DEVICES in `env`; the slice's memory counts"
+            yield Finding("warning", what, fix)
+
+
 def _fabric(facts: Facts) -> Iterator[Finding]:
     driver = facts.driver
-    if not driver.switches:
+    if not driver.switches or facts.system.container:
         return
     if driver.fabric_state != "active":
         what = f"{driver.switches} NVSwitches, but the fabric manager is not running"
@@ -65,7 +78,8 @@ def _kernel(facts: Facts) -> Iterator[Finding]:
             "warning", f"the system asks for a reboot{why}", "`sudo reboot` when it suits"
         )
     newest = system.newest_kernel
-    if not newest or newest == system.kernel:
+    # The kernels in a container's image are not what its machine boots.
+    if not newest or newest == system.kernel or system.container:
         return
     if driver.loaded and not driver.next_kernel:
         what = f"kernel {newest} is installed for the next boot without an nvidia module"
@@ -168,6 +182,7 @@ def _transmission(facts: Facts) -> Iterator[Finding]:
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     _driver,
+    _slices,
     _fabric,
     _kernel,
     _platform,

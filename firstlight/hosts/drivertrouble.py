@@ -5,54 +5,59 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from firstlight.hosts.finding import Finding, Severity
+from firstlight.hosts.finding import Finding
 
 _REBOOT = "reboot the host; if it comes back, reseat or replace the card"
 
-# (words in the output, severity, what, fix); the first that fits is told.
-_WORDS: tuple[tuple[str, Severity, str, str], ...] = (
+# (words in the output, what, fix); the first that fits is told.
+_WORDS: tuple[tuple[str, str, str], ...] = (
     (
         r"couldn't communicate with the NVIDIA driver",
-        "error",
         "nvidia-smi cannot talk to the driver: its module is not loaded",
         "`sudo modprobe nvidia`; where that fails the module was not built for this kernel: "
         "`dkms status`, install the kernel's headers, build it",
     ),
     (
         r"No devices were found",
-        "error",
         "the driver is loaded but finds no GPU",
         "Blackwell needs the open kernel modules, and Above-4G decoding in the BIOS; "
         "`sudo dmesg | grep NVRM` says which is missing",
     ),
     (
         r"couldn't find (?:the )?\S*(?:libnvidia-ml|NVML)|NVML Shared Library Not Found",
-        "error",
         "nvidia-smi is there without the driver's library libnvidia-ml",
         "install the driver's libraries (libnvidia-compute or nvidia-driver-cuda-libs), "
         "of the version that is loaded",
     ),
     (
-        r"Insufficient Permissions",
-        "error",
+        # In a cell of the table the same words are about one figure. `suffient` is nvidia-smi's.
+        r"(?<!\[)Insufficient Permissions|do not have suffi?c?ient permissions",
         "this user may not use the GPUs",
         "add the user to the group that owns /dev/nvidia* (video or render) and log in again",
     ),
     (
+        r"GPU access blocked by the operating system",
+        "the system lets nothing of it reach the GPU",
+        "WSL: `wsl --shutdown` in Windows, then anew; a container: start it with `--gpus all`",
+    ),
+    (
+        r"Failed to initialize NVML: Unknown Error",
+        "NVML cannot start; a container loses its GPUs when its machine's systemd is reloaded",
+        "start the container anew, its devices named one by one (`--device /dev/nvidia0` ...); "
+        "elsewhere `sudo dmesg | grep NVRM` says more",
+    ),
+    (
         r"GPU is lost|fallen off the bus",
-        "error",
         "a GPU has fallen off the bus",
         _REBOOT,
     ),
     (
         r"GPU requires reset|GPU Reset Required",
-        "error",
         "a GPU must be reset before it works again",
         "stop what uses it and run `sudo nvidia-smi --gpu-reset`, or reboot",
     ),
     (
         r"Unable to determine the device handle",
-        "error",
         "a GPU does not answer the driver",
         _REBOOT,
     ),
@@ -78,9 +83,9 @@ def troubles(text: str, rc: int) -> Iterator[Finding]:
 
     A version mismatch (status 18) is not among them: that is told by all parts of the driver.
     """
-    for pattern, severity, what, fix in _WORDS:
+    for pattern, what, fix in _WORDS:
         if re.search(pattern, text, re.IGNORECASE):
-            yield Finding(severity, what, fix)
+            yield Finding("error", what, fix)
             return
     if rc in _STATUS:
         what, fix = _STATUS[rc]

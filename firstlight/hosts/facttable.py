@@ -58,7 +58,9 @@ def _join(words: Iterable[object], between: str = ", ") -> str:
 def _machine(facts: Facts) -> Iterator[Row]:
     system, cpu, memory = facts.system, facts.cpu, facts.memory
     glibc = system.glibc and f"glibc {system.glibc}"
-    yield "system", _join((system.name or "unknown", system.dgx, system.arch, glibc))
+    inside = system.container and f"inside of {system.container}"
+    maker = (system.dgx, system.jetson)
+    yield "system", _join((system.name or "unknown", *maker, inside, system.arch, glibc))
     reboot = "reboot pending" if system.reboot_required else None
     newer = system.newest_kernel if system.newest_kernel != system.kernel else None
     yield (

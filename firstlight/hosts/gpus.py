@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from firstlight.hosts.answers import Answers, whole
+from firstlight.hosts.answers import Answers, unescaped, whole
 from firstlight.hosts.machine import read_memory
 
 Capability = tuple[int, int]
@@ -14,7 +14,8 @@ Capability = tuple[int, int]
 _ABSENT = {"", "n/a", "not supported", "unknown error", "unknown", "err!", "gpu is lost"}
 _HEADER = re.compile(r"^(?P<name>[A-Za-z_][A-Za-z0-9_.]*)(?: \[[^\]]*\])?$")
 _LONG_NAMES = {"gpu_name": "name", "gpu_uuid": "uuid", "gpu_bus_id": "pci.bus_id"}
-_AMOUNT = re.compile(r"([0-9]{1,12})(?:\.[0-9]+)?\s*(KiB|MiB|GiB|MB)?")
+_AMOUNT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(KiB|MiB|GiB|MB)?")
+_MIB = {"KiB": 1 / 1024, "GiB": 1024}
 _CAPABILITY = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})")
 _CARD = re.compile(r"^GPU ([0-9]{1,4}): (.*) \(UUID: ([^)]*)\)")
 _SLICE = re.compile(r"^\s+MIG\s+(\S+)\s+Device\s+([0-9]{1,4}):\s+\(UUID: ([^)]*)\)")
@@ -80,7 +81,7 @@ def table(text: str, fields: Sequence[str] | None = None) -> tuple[Row, ...]:
     """
     rows: list[Row] = []
     names = list(fields) if fields else None
-    for line in text.splitlines():
+    for line in unescaped(text).splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         if names is None:
             names = _header(cells)
@@ -178,8 +179,7 @@ def _mib(cell: str | None) -> int | None:
     found = _AMOUNT.fullmatch((cell or "").strip())
     if not found:
         return None
-    amount = int(found[1])
-    return amount * 1024 if found[2] == "GiB" else amount // 1024 if found[2] == "KiB" else amount
+    return int(float(found[1]) * _MIB.get(found[2], 1))
 
 
 def _capability(cell: str | None) -> Capability | None:

@@ -14,18 +14,24 @@ from firstlight.hosts.answers import Answers, numbers, version_in, whole
 _NO_LIMIT_BYTES = 2**60
 _ASSIGNMENT = re.compile(r"^\s*([A-Z_]+)=(.*?)\s*$")
 _ENDPOINT = re.compile(r"([0-9A-F]{8}|[0-9A-F]{32}):([0-9A-F]{4})")
+_TEGRA = re.compile(r"R([0-9]{1,4}) \(release\), REVISION: ([0-9]{1,4}(?:\.[0-9]{1,4})*)")
 _CLOCK = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) (\S+) ([+-][0-9]{4})")
 
 
 @dataclass(frozen=True)
 class System:
-    """The operating system. `newest_kernel` is the newest one installed, perhaps not running."""
+    """The operating system. `newest_kernel` is the newest one installed, perhaps not running.
+
+    `container` is the kind of container that all this is inside of, `wsl` among them.
+    """
 
     id: str | None = None
     version: str | None = None
     like: tuple[str, ...] = ()
     name: str | None = None
     dgx: str | None = None
+    jetson: str | None = None
+    container: str | None = None
     kernel: str | None = None
     newest_kernel: str | None = None
     arch: str | None = None
@@ -130,6 +136,8 @@ def read_system(answers: Answers) -> System:
         like=tuple(release.get("ID_LIKE", "").split()),
         name=release.get("PRETTY_NAME") or release.get("NAME"),
         dgx=read_dgx(answers.values.get("os.dgx", "")),
+        jetson=read_jetson(answers.one("os.tegra"), answers.one("os.board")),
+        container=answers.one("os.container"),
         kernel=answers.one("os.kernel"),
         newest_kernel=answers.one("os.newest_kernel"),
         arch=answers.one("os.arch"),
@@ -148,6 +156,14 @@ def read_dgx(text: str) -> str | None:
     version = release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION")
     name = release.get("DGX_NAME")
     return " ".join(filter(None, (name or "DGX", version))) if name or version else None
+
+
+def read_jetson(release: str | None, board: str | None) -> str | None:
+    """`NVIDIA Jetson AGX Orin, L4T 36.4.3`, from /etc/nv_tegra_release and the board's name."""
+    if release is None:
+        return None
+    found = _TEGRA.search(release)
+    return f"{board or 'Jetson'}, L4T{f' {found[1]}.{found[2]}' if found else ''}"
 
 
 def read_cpu(answers: Answers) -> Cpu:

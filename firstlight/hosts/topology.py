@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from firstlight.hosts.answers import whole
+from firstlight.hosts.answers import unescaped, whole
 
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_DEVICE = re.compile(r"(?:GPU|NIC)[0-9]{1,4}|mlx[0-9a-z_]{1,32}")
+_DEVICE = re.compile(r"(?:GPU|NIC)[0-9]{1,4}")
 _LINK = re.compile(r"X|SYS|NODE|PHB|PXB|PIX|PSB|C2C|NV[0-9]{1,3}|N/A|OK|NS|-")
 _RANGE = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
 
@@ -47,35 +47,39 @@ def read_topology(text: str) -> Topology:
 
     Rows of network cards have no columns after the matrix; the legend below is no row.
     """
-    lines = [_ANSI.sub("", line).split() for line in text.splitlines()]
-    at = next((n for n, words in enumerate(lines) if _devices(words)), None)
+    lines = unescaped(text).splitlines()
+    at = next((n for n, line in enumerate(lines) if _devices(line)), None)
     if at is None:
         return Topology()
     devices = _devices(lines[at])
-    rows = {
-        words[0]: words[1:]
-        for words in lines[at + 1 :]
-        if words and words[0] in devices and len(words) > len(devices)
-    }
+    rows = {cells[0]: cells[1:] for cells in map(_cells, lines[at + 1 :]) if cells[0] in devices}
     links = {
-        name: dict(zip(devices, words, strict=False))
-        for name, words in rows.items()
-        if all(_LINK.fullmatch(word) for word in words[: len(devices)])
+        name: dict(zip(devices, cells, strict=False))
+        for name, cells in rows.items()
+        if len(cells) >= len(devices) and all(map(_LINK.fullmatch, cells[: len(devices)]))
     }
     places = {name: _place(rows[name][len(devices) :]) for name in links}
     return Topology(devices, links, places)
 
 
-def _devices(words: list[str]) -> tuple[str, ...]:
-    """The device columns of a header line; () when the line is none."""
-    names = []
-    for word in words:
-        if not _DEVICE.fullmatch(word):
-            break
-        names.append(word)
-    return tuple(names) if names and words[len(names) :][:1] in ([], ["CPU"]) else ()
+def _devices(line: str) -> tuple[str, ...]:
+    """The device columns of a header line; () when the line is none.
+
+    Older releases head the columns of network cards with the names that those have in the system.
+    """
+    words = line.split()
+    names = tuple(takewhile(lambda word: word != "CPU", words))
+    is_header = len(names) < len(words) or all(map(_DEVICE.fullmatch, names))
+    return names if is_header and names and _DEVICE.fullmatch(names[0]) else ()
 
 
-def _place(words: list[str]) -> Place:
-    cpus, numa = (*words, "", "")[:2]
+def _cells(line: str) -> list[str]:
+    """A row's cells: between tabs one may be empty, between spaces none can be seen to be."""
+    return [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split() or [""]
+
+
+def _place(cells: Sequence[str]) -> Place:
+    """What stands after the matrix: processors, perhaps none, then the node after as many tabs."""
+    cpus = next(iter(cells), "")
+    numa = next(filter(None, cells[1:]), "")
     return Place(cpus if _RANGE.fullmatch(cpus) else None, whole(numa))

@@ -67,6 +67,20 @@ smi_cards() { # a driver that does not know a field names it and refuses: ask ag
   printf '%s' "$text"
   return "$rc"
 }
+smi_version() { # an older one knows no --version, and says the same above its table
+  local text rc
+  text=$(smi --version)
+  rc=$?
+  case $rc,$text in
+    124,* | *CUDA* | *NVML*) ;;
+    *)
+      text=$(smi)
+      rc=$?
+      ;;
+  esac
+  printf '%s' "${text%%|====*}"
+  return "$rc"
+}
 python_probe='
 import os, sys
 from importlib.util import find_spec
@@ -123,7 +137,7 @@ toolkits() { # the one that CUDA_HOME names comes first
   nvcc=$(readlink -f -- "$(type -P nvcc)")
   nvcc=${nvcc%/bin/nvcc}
   [ -d "$nvcc/nvvm" ] || nvcc='' # a wrapper script somewhere on PATH is no toolkit
-  for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr/local/cuda-* /opt/cuda "$nvcc"; do
+  for folder in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda /usr/local/cuda-* /opt/cuda /opt/cuda-* "$nvcc"; do
     if [ ! -x "$folder/bin/nvcc" ] && [ ! -r "$folder/version.json" ]; then continue; fi
     printf '%s\t%s\t%s\t%s\n' "$folder" "$(readlink -f -- "$folder")" \
       "$(timeout 10 "$folder/bin/nvcc" --version 2>/dev/null | tr '\n\t' '  ')" \
@@ -149,7 +163,7 @@ user_manager() { XDG_RUNTIME_DIR=/run/user/$(id -u) timeout 5 systemctl --user i
 if have nvidia-smi; then
   later smi smi_cards
   later smi.topo smi topo -m
-  later smi.version smi --version
+  later smi.version smi_version
   later smi.list smi -L
 fi
 later pythons pythons
@@ -175,6 +189,20 @@ flags() {
 model() { sed -n 's/^model name[[:space:]]*: *//p' /proc/cpuinfo | head -n 1; }
 # Not the whole file: it holds the machine's serial number.
 dgx() { grep -E '^DGX_(NAME|SWBUILD_VERSION|OTA_VERSION)=' "$sys/etc/dgx-release"; }
+container() { # without systemd's own answer: what engines leave in the containers that they make
+  local kind
+  kind=$(systemd-detect-virt -c) || case $(uname -r) in *[Mm]icrosoft*) kind=wsl ;; esac
+  if [ "${kind:-none}" != none ]; then
+    printf '%s' "$kind"
+  elif [ -e "$sys/run/.containerenv" ]; then
+    printf podman
+  elif [ -e "$sys/.dockerenv" ]; then
+    printf docker
+  elif [ -e "$sys/run/secrets/kubernetes.io" ]; then
+    printf kubernetes
+  fi
+}
+board() { tr -d '\0' <"$sys/proc/device-tree/model"; }
 upwards() { # FOLDER PATH FILE: the file's text in this group and in every group above it
   local group=${2%/}
   while :; do
@@ -213,6 +241,8 @@ case $root in "~/"*) root=$HOME/${root:2} ;; esac
 
 copy os.release "$sys/etc/os-release" || copy os.release "$sys/usr/lib/os-release"
 ask os.dgx dgx
+copy os.tegra "$sys/etc/nv_tegra_release" && ask os.board board
+ask os.container container
 ask os.kernel uname -r
 ask os.arch uname -m
 ask os.glibc getconf GNU_LIBC_VERSION

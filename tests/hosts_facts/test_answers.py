@@ -17,6 +17,7 @@ KEYS = st.sampled_from(
         *("driver.loaded", "driver.on_disk", "driver.nvml", "driver.cards", "driver.log"),
         *("cgroup.memory", "cgroup.cpu", "os.newest_kernel", "os.reboot", "driver.next"),
         *("driver.switches", "driver.fabric_version", "driver.libcuda", "disk.shm.df", "unknown"),
+        *("os.container", "os.tegra", "os.board"),
     ]
 )
 # Text made of the pieces that readers look for, so that fuzzing goes deep and not only wide.

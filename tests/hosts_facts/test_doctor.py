@@ -87,6 +87,29 @@ def test_one_thing_wrong(changed: dict[str, str], severity: str, what: str, fix:
     assert what in found.what and fix in found.fix
 
 
+MIG = "index, name, uuid, memory.total, mig.mode.current\n0, A, GPU-a, 9 MiB, Enabled"
+
+
+def test_a_card_in_mig_mode_without_a_slice() -> None:
+    found = only(findings(plain(**{**GPU, "smi": MIG})))
+    assert found.severity == "error" and "without a slice" in found.what and "-mig 0" in found.fix
+
+
+def test_a_card_that_is_cut_into_slices() -> None:
+    listed = "GPU 0: A (UUID: GPU-a)\n  MIG 2g.35gb     Device  0: (UUID: MIG-1)"
+    found = only(findings(plain(**{**GPU, "smi": MIG, "smi__list": listed})))
+    assert found.severity == "warning" and "(2g.35gb)" in found.what
+
+
+def test_a_container_is_not_asked_for_what_is_its_machine_s() -> None:
+    inside = {
+        "os__container": "docker",
+        "driver__switches": "0000:01:00.0",
+        "os__newest_kernel": "6.1.0-41-amd64",
+    }
+    assert findings(plain(**{**GPU, **inside})) == ()
+
+
 def test_a_session_that_takes_all_with_it_is_a_warning() -> None:
     host = plain(systemd__linger="no", systemd__kill_user="KillUserProcesses=yes")
     assert [finding.severity for finding in findings(host)] == ["warning", "note"]

@@ -125,7 +125,10 @@ def test_recorded_failures_of_nvidia_smi(
         ("", 124, "no answer in time"),
         ("", 15, "fallen off the bus"),
         ("Failed to initialize NVML: Insufficient Permissions", 4, "may not use"),
-        ("Failed to initialize NVML: Unknown Error", 255, "status 255: Failed to initialize"),
+        ("Failed to initialize NVML: Unknown Error", 255, "container loses its GPUs"),
+        ("Failed to initialize NVML: N/A", 255, "status 255: Failed to initialize"),
+        ("Failed to initialize NVML: GPU access blocked by the operating system", 17, "reach the"),
+        ("NVIDIA-SMI has failed because you do not have suffient permissions.", 4, "may not use"),
         ("", 77, "status 77: no output"),
         ("Unable to determine the device handle for GPU0: GPU is lost.  Reboot", 15, "fallen off"),
         ("0, A, [GPU requires reset]", 0, "must be reset"),
@@ -138,6 +141,10 @@ def test_other_failures(text: str, rc: int, what: str) -> None:
 
 def test_a_good_answer_is_no_trouble() -> None:
     assert list(troubles("index, name\n0, NVIDIA H200", 0)) == []
+
+
+def test_one_figure_that_is_withheld_is_no_refusal() -> None:
+    assert list(troubles("index, name, memory.free\n0, A, [Insufficient Permissions]", 0)) == []
 
 
 def test_parts_that_agree() -> None:
@@ -166,6 +173,87 @@ def test_foreign_libraries_are_told_from_a_pending_reboot() -> None:
 def test_a_library_without_a_version_in_its_name_says_nothing() -> None:
     found = healthy(driver__libcuda="/usr/lib/wsl/lib/libcuda.so.1")
     assert found.libcuda is None and found.consistent is True
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1.1",
+        "/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1.1",
+        "/usr/lib/wsl/drivers/nv_dispi.inf_amd64_0a1b/libcuda.so.1.1",
+    ],
+)
+def test_a_library_named_after_its_interface_says_nothing(path: str) -> None:
+    found = healthy(driver__libcuda=path)
+    assert found.libcuda is None and found.consistent is True and found.problems == ()
+
+
+def test_wsl_has_no_module_and_its_driver_is_that_of_windows() -> None:
+    said = "NVIDIA-SMI version  : 580.95.02\nDRIVER version      : 581.42\nCUDA Version : 13.0"
+    found = read_driver(
+        answers(
+            smi="index, name, driver_version\n0, NVIDIA GeForce RTX 5090, 581.42",
+            smi__rc="0",
+            smi__version=said,
+            driver__nvml="/usr/lib/wsl/lib/libnvidia-ml.so.1",
+            driver__libcuda="/usr/lib/wsl/lib/libcuda.so.1.1",
+            os__container="wsl",
+        ),
+        1,
+    )
+    assert (found.loaded, found.cuda, found.consistent) == ("581.42", (13, 0), None)
+    assert found.problems == ()
+
+
+def test_libraries_of_a_package_in_wsl_are_told_to_go() -> None:
+    found = healthy("581.42", driver__libcuda="/x/libcuda.so.580.95.05", os__container="wsl")
+    (problem,) = found.problems
+    assert "remove those of packages" in problem.fix and "reboot" not in problem.fix
+
+
+def test_the_list_of_cards_tells_a_version_that_nothing_else_tells() -> None:
+    text = "index, name, driver_version\n0, Tesla T4, 470.256.02"
+    assert read_driver(answers(smi=text, smi__rc="0"), 1).loaded == "470.256.02"
+
+
+def test_a_container_with_libraries_of_another_driver_is_not_told_to_reboot() -> None:
+    text = (
+        "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.124"
+    )
+    loaded = NVRM.format("575.57.08")
+    (problem,) = read_driver(
+        answers(smi=text, smi__rc="18", driver__loaded=loaded, os__container="docker"), 0
+    ).problems
+    assert "start the container anew" in problem.fix and "reboot" not in problem.fix
+
+
+def test_cards_that_a_container_is_not_given_are_worth_a_note() -> None:
+    cards = "0000:01:00.0 nvidia\n0000:02:00.0 nvidia"
+    (problem,) = healthy(driver__cards=cards, os__container="docker").problems
+    assert problem.severity == "note" and "given no others" in problem.what
+
+
+def test_cards_that_nouveau_holds() -> None:
+    cards = "0000:01:00.0 nouveau\n0000:02:00.0 vfio-pci"
+    found = read_driver(answers(driver__cards=cards), 0)
+    assert (found.cards_on_bus, found.held_by) == (1, ("nouveau",))
+    (problem,) = found.problems
+    assert "nouveau holds NVIDIA cards" in problem.what and "blacklist nouveau" in problem.fix
+
+
+def test_libraries_that_something_else_brought_are_no_driver_on_a_host_without_a_card() -> None:
+    found = read_driver(answers(driver__nvml="/usr/lib/libnvidia-ml.so.550.163.01"), 0)
+    assert found.problems == ()
+
+
+def test_an_empty_nvidia_smi_is_no_sound_one() -> None:
+    (problem,) = read_driver(answers(smi="", smi__rc="0"), 0).problems
+    assert "lists no GPU" in problem.what and problem.fix
+
+
+def test_a_container_without_libcuda_is_told_how_to_ask_for_it() -> None:
+    (problem,) = healthy(smi__version="DRIVER version : 595.58.03\nCUDA Version : N/A").problems
+    assert "no libcuda.so.1" in problem.what and "compute,utility" in problem.fix
 
 
 def test_cards_that_the_driver_does_not_list() -> None:
@@ -204,6 +292,28 @@ def test_recorded_kernel_log_api_mismatch(data: Path) -> None:
     loaded = NVRM.format("470.103.01")
     (warned, _) = read_driver(answers(driver__log=text, driver__loaded=loaded), 0).problems[::-1]
     assert "470.129.06" in warned.what and "470.103.01" in warned.what
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1.0] NVRM: API mismatch: the client 'nvidia-smi' (pid 4711)\n"
+        "               NVRM: has the version 580.65.06, but this kernel module has\n"
+        "               NVRM: the version 575.57.08.  Please make sure that this\n",
+        "NVRM: API mismatch: the client 'gnome-shell' has the version 580.65.06,\n"
+        "NVRM: but this kernel module has the version 575.57.08.",
+    ],
+)
+def test_a_kernel_log_that_names_the_program(text: str) -> None:
+    assert driver.read_clients(text) == ("580.65.06",)
+
+
+def test_xid_of_a_slice_and_of_an_old_module() -> None:
+    text = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 43, pid=1\nNVRM: Xid (0000:02:00): 13, x\n"
+    assert [(x.pci, x.number) for x in driver.read_xids(text)] == [
+        ("0000:01:00", 43),
+        ("0000:02:00", 13),
+    ]
 
 
 def test_recorded_kernel_log_of_a_sound_host_has_no_fault(data: Path) -> None:

@@ -2,6 +2,8 @@
 
 from textwrap import dedent
 
+import pytest
+
 from firstlight.hosts.doctor import findings
 from firstlight.hosts.facts import parse, to_json
 from firstlight.hosts.facttable import findings_text, text
@@ -50,6 +52,20 @@ def test_a_host_with_gpus() -> None:
         time zone     UTC +0000
         taken ports   22 8080"""  # noqa: E501
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({"os__container": "wsl"}, "Debian GNU/Linux, inside of wsl, x86_64, glibc 2.36"),
+        (
+            {"os__tegra": "# R36 (release), REVISION: 4.3", "os__board": "NVIDIA Jetson Thor"},
+            "Debian GNU/Linux, NVIDIA Jetson Thor, L4T 36.4.3, x86_64, glibc 2.36",
+        ),
+    ],
+)
+def test_what_kind_of_machine_it_is(said: dict[str, str], shown: str) -> None:
+    assert text(plain(**said)).splitlines()[0].split(maxsplit=1)[1] == shown
 
 
 def test_a_host_that_says_nothing() -> None:

@@ -167,7 +167,48 @@ def test_a_driver_that_knows_no_compute_capability() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "mib"), [("32607 MiB", 32607), ("32607", 32607), ("2 GiB", 2048), ("2048 KiB", 2)]
+    ("cell", "mib"), [("32607 MiB", 32607), ("32607", 32607), ("1.5 GiB", 1536), ("2048 KiB", 2)]
 )
 def test_units(cell: str, mib: int) -> None:
     assert read_gpu({"memory.total": cell}, 0, "x86_64").memory_mib == mib
+
+
+def test_a_terminal_s_colours_are_no_part_of_a_cell() -> None:
+    text = "\x1b[1mindex, name, compute_cap\x1b[0m\n\x1b[32m0, A, 12.0\x1b[0m\n"
+    (card,) = read_gpus(answers(smi=text))
+    assert (card.name, card.compute_capability) == ("A", (12, 0))
+
+
+def test_a_jetson_has_no_figures_of_its_own() -> None:
+    text = (
+        "index, name, uuid, driver_version, compute_cap, memory.total [MiB], memory.free [MiB],"
+        " pci.bus_id, pcie.link.gen.max, mig.mode.current, persistence_mode\n"
+        "0, Orin (nvgpu), [N/A], 540.4.0, 8.7, [N/A], [N/A], [N/A], [N/A], [N/A], [N/A]\n"
+    )
+    (card,) = read_gpus(answers(smi=text, memory__info=MEMINFO, os__arch="aarch64"))
+    assert (card.name, card.compute_capability, card.driver) == ("Orin (nvgpu)", (8, 7), "540.4.0")
+    assert card.memory_is_system and card.memory_mib == 127600748 // 1024
+    assert (card.uuid, card.pci_bus_id, card.pcie_gen_max, card.mig) == (None,) * 4
+
+
+def test_a_card_beside_an_arm_processor_keeps_its_own_memory() -> None:
+    text = "index, name, memory.total [MiB]\n0, NVIDIA GH200 480GB, 97871 MiB\n"
+    (card,) = read_gpus(answers(smi=text, memory__info=MEMINFO, os__arch="aarch64"))
+    assert (card.memory_mib, card.memory_is_system) == (97871, False)
+
+
+def test_windows_line_ends_are_no_part_of_a_cell() -> None:
+    (card,) = read_gpus(answers(smi="index, name, compute_cap\r\n0, A, 12.0\r\n"))
+    assert card.compute_capability == (12, 0)
+
+
+def test_mig_devices_as_older_drivers_name_them() -> None:
+    text = (
+        "GPU 0: A100-SXM4-40GB (UUID: GPU-a)\n"
+        "  MIG 3g.20gb Device 0: (UUID: MIG-GPU-a/1/0)\n"
+        "  MIG 1g.5gb+me  Device  1: (UUID: MIG-b)\n"
+    )
+    assert [(d.index, d.profile, d.uuid) for d in read_mig(text)["GPU-a"]] == [
+        (0, "3g.20gb", "MIG-GPU-a/1/0"),
+        (1, "1g.5gb+me", "MIG-b"),
+    ]

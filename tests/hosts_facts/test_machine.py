@@ -42,6 +42,23 @@ def test_dgx_release_without_quotes_and_without_an_update() -> None:
 
 
 @pytest.mark.parametrize(
+    ("release", "board", "jetson"),
+    [
+        (
+            "# R36 (release), REVISION: 4.3, GCID: 38968081, BOARD: generic, EABI: aarch64",
+            "NVIDIA Jetson AGX Orin Developer Kit",
+            "NVIDIA Jetson AGX Orin Developer Kit, L4T 36.4.3",
+        ),
+        ("# R32 (release), REVISION: 7.1, GCID: 29818004", None, "Jetson, L4T 32.7.1"),
+        ("something of tomorrow", "A board", "A board, L4T"),
+        (None, "Raspberry Pi 5", None),
+    ],
+)
+def test_jetson(release: str | None, board: str | None, jetson: str | None) -> None:
+    assert machine.read_jetson(release, board) == jetson
+
+
+@pytest.mark.parametrize(
     ("line", "value"),
     [
         ('ID="rocky"', "rocky"),

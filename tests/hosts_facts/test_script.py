@@ -30,7 +30,9 @@ case $1 in
     echo "Field \\"$(cat "$here/refuses")\\" is not a valid field to query."; exit 2 ;; esac
   echo "${1#*=}" >>"$here/asked"; cat "$here/query" ;;
 -L) cat "$here/list" ;;
---version) cat "$here/version" ;;
+--version) [ ! -e "$here/old" ] || { echo "Invalid combination of input arguments."; exit 1; }
+  cat "$here/version" ;;
+"") cat "$here/table" ;;
 topo) cat "$here/topo" ;;
 esac
 exit "$(cat "$here/rc" 2>/dev/null || echo 0)"
@@ -245,6 +247,45 @@ def test_recorded_mig_through_the_script(shared: Path, smi: Path, system: Path) 
     (smi / "list").write_text((data / "h200mig_590.48.01_list.txt").read_text())
     (gpu,) = played(smi, system).gpus
     assert gpu.mig and len(gpu.mig_devices) == 5
+
+
+def test_recorded_table_of_a_driver_that_knows_no_version_flag(
+    shared: Path, smi: Path, system: Path
+) -> None:
+    text = (shared / "data/host-facts/rtx5090_rtx4090_mixed_smi_table.txt").read_text()
+    (smi / "table").write_text(text)
+    (smi / "old").touch()
+    found = played(smi, system).driver
+    assert (found.loaded, found.cuda) == ("580.82.09", (13, 0))
+
+
+def test_recorded_jetson_tells_its_board(system: Path) -> None:
+    (system / "etc/nv_tegra_release").write_text("# R36 (release), REVISION: 4.3, GCID: 1\n")
+    (system / "proc/device-tree").mkdir()
+    (system / "proc/device-tree/model").write_bytes(b"NVIDIA Jetson Orin Nano\0")
+    found = ask(FIRSTLIGHT_FACTS_SYSROOT=str(system)).system
+    assert found.jetson == "NVIDIA Jetson Orin Nano, L4T 36.4.3"
+
+
+@pytest.mark.parametrize(
+    ("left", "kind"),
+    [
+        ("run/.containerenv", "podman"),
+        (".dockerenv", "docker"),
+        ("run/secrets/kubernetes.io", "kubernetes"),
+        ("etc/nothing", None),
+    ],
+)
+def test_recorded_container_without_systemd(
+    tmp_path: Path, system: Path, left: str, kind: str | None
+) -> None:
+    (system / left).parent.mkdir(exist_ok=True)
+    (system / left).touch()
+    # This machine may be a container itself, and then systemd would say so.
+    (tmp_path / "systemd-detect-virt").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "systemd-detect-virt").chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    assert ask(PATH=path, FIRSTLIGHT_FACTS_SYSROOT=str(system)).system.container == kind
 
 
 @pytest.mark.parametrize("field", ["compute_cap", "index", "persistence_mode", "mig.mode.current"])

@@ -51,3 +51,31 @@ def test_no_matrix_is_no_topology(text: str) -> None:
 def test_a_row_cut_short_is_no_row() -> None:
     text = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tSYS\t0-9\nGPU1\tSYS\n"
     assert tuple(read_topology(text).links) == ("GPU0",)
+
+
+def test_a_card_without_processors_of_its_own_keeps_its_node() -> None:
+    text = (
+        "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
+        "GPU0\t X \tNV18\tNODE\t0-71\t0\t\tN/A\n"
+        "GPU1\tNV18\t X \tNODE\t\t1\t\tN/A\n"
+        "NIC0\tNODE\tNODE\t X \t\t\t\t\n"
+    )
+    found = read_topology(text)
+    assert found.places["GPU0"] == Place("0-71", 0) and found.places["GPU1"] == Place(None, 1)
+    assert found.places["NIC0"] == Place() and found.links["NIC0"]["GPU1"] == "NODE"
+
+
+def test_a_short_range_is_padded_with_a_second_tab() -> None:
+    text = "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\t\t0\t\tN/A\n"
+    assert read_topology(text).places["GPU0"] == Place("0-7", 0)
+    nowhere = text.replace("\t0\t", "\tN/A\t")
+    assert read_topology(nowhere).places["GPU0"] == Place("0-7", None)
+
+
+@pytest.mark.parametrize("card", ["mlx5_0", "bnxt_re0", "rocep3s0f1", "efa_0", "NIC0"])
+def test_network_cards_of_every_maker_are_columns(card: str) -> None:
+    text = f"GPU0 {card} CPU Affinity\nGPU0 X PIX 0-9\n{card} PIX X\n"
+    assert read_topology(text).links == {
+        "GPU0": {"GPU0": "X", card: "PIX"},
+        card: {"GPU0": "PIX", card: "X"},
+    }
