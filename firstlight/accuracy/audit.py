@@ -69,7 +69,8 @@ class Cell:
 class Audit:
     """The report. `own` is the profile's value, `auto` where it gives none; `within` says whether
     its verdict is within `policy`; `change` is the value to give instead, "" where none is known
-    to be better; `notes` are about the version."""
+    to be better; `broken` says what is wrong with the files, which no policy allows, "" where
+    nothing is; `notes` are about the version."""
 
     ask: Ask
     cells: tuple[Cell, ...]
@@ -77,6 +78,7 @@ class Audit:
     policy: Policy
     within: bool
     change: str
+    broken: str
     threats: tuple[Threat, ...]
     notes: tuple[str, ...]
 
@@ -93,7 +95,8 @@ def audit(checkpoint: Checkpoint, ask: Ask, policy: Policy = "require_bf16") -> 
     more = {own} | ({"bfloat16"} if cells[1].dtype == REFUSED else set())
     cells += tuple(_cell(checkpoint, ask, value) for value in sorted(more.difference(COLUMNS)))
     mine = next(cell for cell in cells if cell.asked == own)
-    within = mine.verdict in _WITHIN[policy]
+    broken = next((f"{flaw.where}: {flaw.what}" for flaw in checkpoint.broken), "")
+    within = mine.verdict in _WITHIN[policy] and not broken
     return Audit(
         ask=ask,
         cells=cells,
@@ -101,6 +104,7 @@ def audit(checkpoint: Checkpoint, ask: Ask, policy: Policy = "require_bf16") -> 
         policy=policy,
         within=within,
         change="" if within else _better(cells, own, policy),
+        broken=broken,
         threats=threats.threats(checkpoint, ask, mine.dtype),
         notes=tuple(_notes(ask)),
     )

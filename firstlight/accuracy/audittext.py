@@ -17,6 +17,7 @@ def text(found: Audit, checkpoint: Checkpoint, reason: str = "", judged: bool = 
     parts = [_head(found, checkpoint), _table(found, judged), *_why(found, judged)]
     if judged:
         told = f"policy {found.policy}: kv_cache_dtype {found.own} is {_MARK[found.within]} it"
+        told += ", as no broken checkpoint is within any" if found.broken else ""
         parts.append(f"{told}; reason: {reason}" if reason else told)
     return "\n\n".join(filter(None, [*parts, _flaws(checkpoint), _threats(found)]))
 
@@ -81,6 +82,7 @@ def to_json(found: Audit, checkpoint: Checkpoint) -> dict[str, Any]:
         "policy": found.policy,
         "within": found.within,
         "change": found.change,
+        "broken": found.broken,
         "cells": [asdict(cell) for cell in found.cells],
         "flaws": [flaw.model_dump() for flaw in checkpoint.flaws],
         "threats": [asdict(threat) for threat in found.threats],

@@ -43,6 +43,8 @@ _POSITIONS = (
     "model_max_length",
     "max_position_embeddings",
 )
+# Errors that say what is not known here, and not that the files are broken.
+_UNREAD = ("config-keys", "other-weights")
 _ODD = ("rotary_emb", "inv_freq", "rope", "sinks")
 
 
@@ -126,6 +128,13 @@ class Checkpoint:
     templates: tuple[str, ...]
     remote_code: RemoteCode
     flaws: tuple[Flaw, ...]
+
+    @property
+    def broken(self) -> tuple[Flaw, ...]:
+        """What is wrong with files that are there, or should be: no engine serves them rightly."""
+        return tuple(
+            flaw for flaw in self.flaws if flaw.severity == "error" and flaw.kind not in _UNREAD
+        )
 
 
 def describe(reading: Reading, override: object = None) -> Checkpoint:

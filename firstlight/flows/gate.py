@@ -161,6 +161,9 @@ def first_name(option: str, capabilities: Capabilities | None) -> str:
 
 def fault_of(document: Document[Profile], made: Audit) -> Fault:
     """The line of the profile that must change, and to what."""
+    if made.broken:
+        said = f"its files are broken, and no policy.kv allows that: {made.broken}"
+        return document.fault(("model",), f"{said}; put a whole copy of the model there")
     place, cell = _place(document.value), made.cell(made.own)
     said = f"kv_cache_dtype {made.own} is {cell.verdict} ({cell.dtype}, scales {cell.scales})"
     if made.change:

@@ -162,8 +162,10 @@ def _shards(folder: Path, names: set[str], seen: Seen) -> None:
     if names and not seen.files:
         other = sorted(name for name in names if name.endswith(OTHER_WEIGHTS))
         what = "no safetensors file is there" if not there else "the index names no file"
+        # The engine reads some of those; nothing is known of them here.
+        kind = "other-weights" if other and not there else "no-weights"
         what += f", only {other[0]}" if other else ""
-        seen.findings.add("error", "no-weights", str(folder), what)
+        seen.findings.add("error", kind, str(folder), what)
 
 
 def _left_over(folder: Path, seen: Seen) -> None:

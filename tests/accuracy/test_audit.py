@@ -394,6 +394,27 @@ def test_a_checkpoint_that_the_engine_stops_at_is_not_judged(tmp_path: Path) -> 
     assert "at which the engine stops" in str(found.cell("bf16").evidence[0])
 
 
+@pytest.mark.parametrize("policy", ["require_bf16", "allow_calibrated", "allow_any"])
+def test_broken_files_are_within_no_policy(tmp_path: Path, policy: Any) -> None:
+    made(tmp_path)
+    second = next(tmp_path.glob("*-00002-*"))
+    second.write_bytes(second.read_bytes()[:-1])
+    found = audit(described(tmp_path), Ask("0.5.23", {"kv_cache_dtype": "bf16"}, 120), policy)
+    assert (found.within, found.change) == (False, "")
+    assert found.broken.startswith(f"{second.name}: ") and "cut short" in found.broken
+
+
+def test_weights_of_a_form_that_is_not_read_are_unknown_and_not_broken(tmp_path: Path) -> None:
+    """The engine reads such files; whoever gave a reason to allow all may know them."""
+    config = {"architectures": [LLAMA], "num_hidden_layers": 2, "torch_dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "pytorch_model.bin").touch()
+    ask = Ask("0.5.23", {"kv_cache_dtype": "bf16"}, 120)
+    found = audit(described(tmp_path), ask, "allow_any")
+    assert (found.cell("bf16").verdict, found.broken, found.within) == ("unknown", "", True)
+    assert not audit(described(tmp_path), ask).within
+
+
 def test_a_scale_that_is_no_number_leaves_all_open(tmp_path: Path) -> None:
     broken = layer(0) | kv_scales(0, float("nan"), 0.5)
     found = asked(made(tmp_path, (broken, CALIBRATED[1])), kv_cache_dtype="bf16")

@@ -146,10 +146,14 @@ def test_a_policy_with_its_reason_is_told(project: Project, tmp_path: Path) -> N
 def test_what_cannot_be_read_is_not_allowed(project: Project, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "m", *PLAIN, config=CONFIG)
     next(folder.glob("*-00002-*")).write_bytes(b"short")
-    profile(project, folder, args={"kv_cache_dtype": "bf16"})
+    policy = {"kv": "allow_any", "reason": "measured in May"}
+    lines = profile(project, folder, args={"kv_cache_dtype": "bf16"}, policy=policy)
     done = project.invoke("audit", "--profile", "coder")
     assert done.returncode == ProofError.exit_code
-    assert "bf16 is unknown" in done.stdout and "what is missing: model-00002-of-" in done.stdout
+    number = lines.index("model:") + 2
+    told = f"refused: recipes/profiles/coder.yaml:{number}:3: its files are broken, and no policy.kv"
+    assert f"{told} allows that: model-00002-of-" in done.stdout
+    assert "bf16 is against it, as no broken checkpoint is within any" in done.stdout
 
 
 def test_another_stack_is_another_engine(project: Project, tmp_path: Path) -> None:

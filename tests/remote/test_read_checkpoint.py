@@ -460,7 +460,7 @@ def test_no_folder(tmp_path: Path, name: str, kind: str) -> None:
 def test_other_weights(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").touch()
     found = read(tmp_path)
-    assert ("error", "no-weights", str(tmp_path)) in told(found)
+    assert ("error", "other-weights", str(tmp_path)) in told(found)
     assert "pytorch_model.bin" in found["findings"][-1]["what"]
 
 
