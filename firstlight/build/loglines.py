@@ -24,9 +24,16 @@ def cut(pieces: Iterable[str]) -> Iterator[str]:
         yield rest
 
 
+def clean(line: str) -> str:
+    """A line without colours and without what moves a terminal: NUL, bells, and their kin."""
+    if line.isprintable():
+        return line
+    return _COLOUR.sub("", line).translate(_CONTROLS)
+
+
 def plain(line: str) -> str:
-    """A line without colours, and without the stamps of docker, CI, journals and loggers."""
-    bare = _COLOUR.sub("", line) if "\x1b" in line else line
+    """A clean line without the stamps of docker, CI, journals, ranks and loggers."""
+    bare = clean(line)
     stamp = _STAMP.match(bare)
     return bare[stamp.end() :].rstrip() if stamp else bare.rstrip()
 
@@ -61,16 +68,21 @@ def error_weight(line: str, low: str, exception: bool) -> int | None:
     return 1 if _ERROR.search(line) else None
 
 
-_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Z0-9])")
+_CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - set(map(ord, "\t\r\n")))
 _QUOTES = str.maketrans("\u2018\u2019\u00b4\u201c\u201d", "'''\"\"")
 
 _DAY = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d)?"
+_RANKS = r"(?: [A-Z_]+\d+)*"
+_WHO = r"(?:[\w.-]+ [\w.@-]+\[\d+\]: )?"  # a journal: host, program and its number
 _STAMP = re.compile(
     r"(?:#\d+ (?=[\d.]+ |ERROR)(?:\d+\.\d+ )?"  # docker build: #12 34.56
-    r"|[\w.-]+  ?\| (?=\S)"  # docker compose: service-1  |
-    rf"|\[{_DAY}(?: [A-Z]+\d+)*\] ?|{_DAY}(?: - \S+ - (?=[A-Z]+ - )| )"
-    r"|\[\d\d:\d\d:\d\d(?: [A-Z]+\d+)*\] ?|\[ *\d+\.\d{3,6}\] "
-    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ [\w.@-]+(?:\[\d+\])?: "  # a journal
+    r"|[A-Za-z][\w.-]* +\| "  # docker compose: service-1  |
+    rf"|\[{_DAY}{_RANKS}\] ?|(?:[A-Z][a-z]{{2}} )?{_DAY}(?: - \S+ - (?=[A-Z]+ - )|(?: UTC)? {_WHO})"
+    rf"|\[\d\d:\d\d:\d\d{_RANKS}\] ?|\[ *\d+\.\d{{3,6}}\] {_WHO}"
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ [\w.@-]+(?:\[\d+\])?: "  # a journal
+    r"|std(?:out|err) [FP] "  # Kubernetes
+    r"|\[rank\d+\]: |\(\w+ pid=\d+(?:, ip=[\w.:]+)?\) "  # torch, Ray
     r"|##\[error\]|::error[^:]*::)+"
 )
 

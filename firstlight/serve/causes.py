@@ -43,7 +43,8 @@ class Search:
     """How far the search for the cause has come, with the rules that it goes by.
 
     `weight` is that of the best cause so far, -1 without one; `mortal` = it cannot have been
-    survived; `trace` = inside a traceback, `announced` = one that the server itself called its end.
+    survived; `trace` = inside a traceback, `announced` = one that the server itself called its end;
+    `over` = a process was said to have died, and what its parent then raises tells nothing more.
     """
 
     rules: Rules = field(default_factory=Rules, compare=False, repr=False)
@@ -52,10 +53,14 @@ class Search:
     mortal: bool = False
     trace: bool = False
     announced: bool = False
+    over: bool = False
 
 
-def look(search: Search, number: int, message: str) -> Search:
-    """The search after one more line, given without its time stamp."""
+def look(search: Search, number: int, message: str, stamped: bool = False) -> Search:
+    """The search after one more line, given without its time stamp.
+
+    A line with a stamp of its own ends no traceback: another rank speaks in between.
+    """
     if "Traceback (most recent call last)" in message:
         return replace(search, trace=True, announced=bool(_ANNOUNCED.search(message)))
     if search.trace and message[:1].isspace():
@@ -63,11 +68,17 @@ def look(search: Search, number: int, message: str) -> Search:
     text = flat(message[:LIMIT])
     match = search.rules.match(text, text.lower())
     weight = match.rule.weight if match else 1 if _is_error(text) else -1
-    if search.trace and weight < 2 and not is_mild(text) and _EXCEPTION.match(text):
-        return _keep(search, _unknown("exception", number, message), 3, search.announced)
+    over = search.over or weight == 0
+    after = replace(search, trace=search.trace and stamped, over=over)
+    announced = search.trace and search.announced
+    if _ends_trace(search, text, stamped) and weight in (-1, 1):
+        weight = 0 if over and not announced else 3
+        return _keep(after, _unknown("exception", number, message), weight, announced, announced)
     if match is not None:
-        return _keep(search, _known(match, number, message), weight, weight == 3)
-    return search if weight < 0 else _keep(search, _unknown("error", number, message), 1, False)
+        return _keep(after, _known(match, number, message), weight, weight == 3, announced)
+    if weight < 0:
+        return search
+    return _keep(after, _unknown("error", number, message), 1, False, False)
 
 
 def survived(search: Search) -> Search:
@@ -85,7 +96,7 @@ def served(search: Search) -> Search:
     return search if lost else Search(search.rules)
 
 
-_EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:: .*|:)?$")
+_EXCEPTION = re.compile(r"^(?!(?:INFO|DEBUG)\b)[A-Za-z_][\w.]*(?:: .*|:)?$")
 _ANNOUNCED = re.compile(r"hit an exception|Initialization failed|is dead\b")
 _ERROR = re.compile(
     r"\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|command not found"
@@ -97,8 +108,16 @@ _AROUND = {
 }
 
 
+def _ends_trace(search: Search, text: str, stamped: bool) -> bool:
+    mild = stamped or is_mild(text)
+    return search.trace and not mild and bool(_EXCEPTION.match(text))
+
+
 def _is_error(text: str) -> bool:
-    return bool(_ERROR.search(text)) and not is_mild(text)
+    """A request for /error that was logged is none."""
+    return (
+        bool(_ERROR.search(text)) and not text.startswith(("INFO", "DEBUG")) and not is_mild(text)
+    )
 
 
 def _known(match: Match, number: int, message: str) -> Cause:
@@ -112,8 +131,9 @@ def _unknown(kind: str, number: int, message: str) -> Cause:
     )
 
 
-def _keep(search: Search, cause: Cause, weight: int, mortal: bool) -> Search:
-    after = replace(search, trace=search.trace and weight != 3)
-    if weight <= search.weight:
-        return after
-    return replace(after, best=cause, weight=weight, mortal=mortal)
+def _keep(search: Search, cause: Cause, weight: int, mortal: bool, announced: bool) -> Search:
+    """The first of the heaviest; but what the server calls its end outdoes what it survived."""
+    outdoes = announced and weight == search.weight == 3 and not search.mortal
+    if weight <= search.weight and not outdoes:
+        return search
+    return replace(search, best=cause, weight=weight, mortal=mortal)

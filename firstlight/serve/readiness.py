@@ -171,7 +171,7 @@ def _died(moment: Moment) -> Readiness:
 
 def _died_silent(moment: Moment, when: str, found: Cause | None) -> Readiness:
     """Nothing in the log says why: the exit status has the last word."""
-    why, remedy = _by_status(moment.process.rc)
+    why, remedy = _ASKED if moment.log.stopping else _by_status(moment.process.rc)
     if found is not None:
         return Readiness("failed", f"{when}: {why}", "died", found.fix, found.line, found.text)
     return Readiness("failed", f"{when}: {why}", "died", remedy, evidence=moment.log.last)
@@ -192,8 +192,14 @@ _DOING: Mapping[Phase, str] = {
 }
 
 
+_ASKED = (
+    "it was asked to end",
+    "somebody, or something on that host, stopped it while it started: deploy it again",
+)
+
+
 def _by_status(rc: int | None) -> tuple[str, str]:
-    read = "read its log (`invoke logs`)"
+    read = "read its log"
     if rc is None:
         return "no reason given", read
     number = -rc if rc < 0 else rc - 128 if rc > 128 else 0

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
 
-from firstlight.build.failures import Rules
+from firstlight.build.failures import SHOWN, Rules
+from firstlight.build.loglines import clean, plain
 from firstlight.serve.causes import Cause, Search, look, served, survived
 
 
@@ -44,6 +45,7 @@ class Pool:
 
     `label` is "", "SWA", "Full" or the engine's own word; `draft` marks a speculative model's pool;
     `dtype` is torch's name, "" when no line states it; `bound` marks a figure that may shrink.
+    `tokens` is 0 until the summary tells it, where the pool's own line does not (before 0.4.3).
     """
 
     rank: str
@@ -79,10 +81,12 @@ class ServerLog:
     `done`, `total` are the progress of the phase at hand (0 of 0 = not told).
     `died_in` is the phase that the log's death ended; `passed` are the phases of this boot so far.
     `boots` counts starts; what a former boot said is forgotten, but for its cause of death.
+    `stopping`: it was asked to end, so that its end needs no cause.
     """
 
     phase: Phase = Phase.STARTING
     died_in: Phase | None = None
+    stopping: bool = False
     passed: tuple[Phase, ...] = ()
     lines: int = 0
     last: str = ""
@@ -117,7 +121,7 @@ def feed(log: ServerLog, text: str) -> ServerLog:
     """The log after the next piece of text; a carriage return ends a line as a newline does."""
     *pieces, tail = _ENDS.split(log.tail + text)
     lines = zip(pieces[0::2], pieces[1::2], strict=True)
-    return replace(reduce(_piece, lines, log), tail=tail)
+    return replace(reduce(_piece, lines, log), tail=tail[:_LONGEST])
 
 
 def finish(log: ServerLog) -> ServerLog:
@@ -138,8 +142,8 @@ def newly_passed(before: ServerLog, log: ServerLog) -> tuple[Phase, ...]:
 
 def last_line(log: ServerLog) -> str:
     """The newest text of the log, without its time stamp; a bar being drawn counts."""
-    bar = bare(log.tail).strip()
-    return bar or log.last
+    _, message, _ = _parts(log.tail)
+    return message.strip()[:SHOWN] or log.last
 
 
 def progress(log: ServerLog) -> tuple[int, int]:
@@ -147,34 +151,45 @@ def progress(log: ServerLog) -> tuple[int, int]:
     return _bar(log.tail) or (log.done, log.total)
 
 
-def bare(line: str) -> str:
-    """A line without colours, and without what stands before and in its time stamp."""
-    plain = _COLOUR.sub("", line)
-    stamp = _STAMP.search(plain)
-    return plain[stamp.end() :] if stamp else plain
-
-
+# Of a longer line its beginning is read: a file full of zeros is one line of gigabytes.
+_LONGEST = 1 << 16
 _ENDS = re.compile(r"([\r\n])")
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_STAMP = re.compile(r"\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?P<rank>(?: [A-Z]+\d+)*)\] ?")
+_STAMP = re.compile(
+    r"\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<rank>(?: [A-Z_]+\d+)*)\] ?"
+)
+_OLD_RANK = re.compile(r"\[gpu(?:_id)?=(\d+)\] ")
 _BAR = re.compile(r"\b(\d+)/(\d+) \[\d+:\d\d")
 _FIGURE = r"(-?\d+(?:\.\d+)?)"
 
 
-def _piece(log: ServerLog, piece: tuple[str, str]) -> ServerLog:
-    line, end = _COLOUR.sub("", piece[0]), piece[1]
+def _parts(line: str) -> tuple[str, str, bool]:
+    """A line's rank, its message, and whether the engine's own stamp stood before it.
+
+    The stamp stands behind a bar that was being drawn, and behind whatever a journal or a
+    container puts before each line.
+    """
+    line = clean(line)
     stamp = _STAMP.search(line)
     rank = stamp["rank"].strip() if stamp else ""
-    message = line[stamp.end() :] if stamp else line
-    lines = log.lines + (end == "\n")
-    if not line.strip():
+    message = line[stamp.end() :] if stamp else plain(line)
+    old = _OLD_RANK.match(message)
+    return (f"GPU{old[1]}", message[old.end() :], True) if old else (rank, message, bool(stamp))
+
+
+def _piece(log: ServerLog, piece: tuple[str, str]) -> ServerLog:
+    rank, message, stamped = _parts(piece[0][:_LONGEST])
+    lines = log.lines + (piece[1] == "\n")
+    last = message.strip()[:SHOWN]
+    if not last:
         return replace(log, lines=lines)
     # One copy for the many lines that change nothing else: a served log grows long.
-    done, total = _bar(line) or (log.done, log.total)
-    said = replace(log, lines=lines, last=message.strip() or log.last, done=done, total=total)
-    said = _reading(said, rank, message)
-    search = look(said.search, log.lines + 1, message)
-    return said if search is said.search else replace(said, search=search)
+    done, total = _bar(piece[0]) or (log.done, log.total)
+    said = _reading(replace(log, lines=lines, last=last, done=done, total=total), rank, message)
+    search = look(said.search, log.lines + 1, message, stamped)
+    # Who is asked to end kills its own processes, and says of each that it died.
+    if search is said.search or (said.stopping and not search.mortal):
+        return said
+    return replace(said, search=search)
 
 
 def _bar(line: str) -> tuple[int, int] | None:
@@ -202,11 +217,11 @@ def _enter(log: ServerLog, rank: str, phase: Phase) -> ServerLog:
 
 
 def _leads(rank: str) -> bool:
-    return all(word.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "0" for word in rank.split())
+    return all(word.rstrip("0123456789") + "0" == word for word in rank.split())
 
 
 def _boot(log: ServerLog, _rank: str, _found: re.Match[str]) -> ServerLog:
-    if log.phase is Phase.STARTING and not log.search.mortal:
+    if log.phase is Phase.STARTING and not log.search.mortal and not log.stopping:
         return replace(log, boots=log.boots + 1)
     former = log.former or log.search.best
     fresh = begin(log.search.rules)
@@ -248,7 +263,7 @@ def _windows(log: ServerLog, _rank: str, found: re.Match[str]) -> ServerLog:
 
 def _pool(log: ServerLog, rank: str, found: re.Match[str]) -> ServerLog:
     sizes = {key: float(found[key]) for key in ("k_gib", "v_gib", "kv_gib") if found[key]}
-    tokens = int(found["tokens"])
+    tokens = int(found["tokens"] or log.max_total_tokens or 0)
     pool = Pool(
         rank=rank,
         label=found["label"] or _unsaid_label(log, rank, tokens),
@@ -288,9 +303,11 @@ def _summary(log: ServerLog, rank: str, found: re.Match[str]) -> ServerLog:
         return log
     running = _number(r"max_running_requests=(\d+)", found.string)
     context = _number(r"context_len=(\d+)", found.string)
+    tokens = int(found[1])
     told = replace(
         log,
-        max_total_tokens=int(found[1]),
+        pools=tuple(p if p.tokens else replace(p, tokens=tokens) for p in log.pools),
+        max_total_tokens=tokens,
         max_running=None if running is None else int(running),
         context_length=None if context is None else int(context),
     )
@@ -302,7 +319,13 @@ def _ready(log: ServerLog, _rank: str, _found: re.Match[str]) -> ServerLog:
     return replace(log, phase=Phase.READY, done=0, total=0, search=search, former=None)
 
 
+def _asked_to_end(log: ServerLog, _rank: str, _found: re.Match[str]) -> ServerLog:
+    return replace(log, stopping=True, search=survived(log.search))
+
+
 def _died(log: ServerLog, _rank: str, _found: re.Match[str]) -> ServerLog:
+    if log.stopping:
+        return log
     died_in = log.died_in if log.phase is Phase.DIED else log.phase
     return replace(log, phase=Phase.DIED, died_in=died_in)
 
@@ -312,12 +335,13 @@ _ACTS = tuple(
     for pattern, act in (
         (r"^server_args=", _boot),
         (r"^Load weight begin", _loading),
-        (r"^Load weight end", _loaded),
+        # Newer versions may end it once more, once the graphs are captured.
+        (r"^Load weight end(?!\. Committed)", _loaded),
         (r"^Using KV cache dtype: (torch\.\w+)", _stated),
         (r"^Use sliding window memory pool\..*swa_layer_tokens=(\d+)", _windows),
         (
             r"^(?:(?P<label>\S.{0,40}?) )?KV Cache (?P<how>is allocated|VA upper bound)\. "
-            r"(?:dtype: (?P<dtype>[\w.]+), )?#tokens: (?P<tokens>\d+), "
+            r"(?:dtype: (?P<dtype>[\w.]+), )?(?:#tokens: (?P<tokens>\d+), )?"
             rf"(?:K size: (?P<k_gib>{_FIGURE}) GB, V size: (?P<v_gib>{_FIGURE}) GB"
             rf"|KV size: (?P<kv_gib>{_FIGURE}) GB)",
             _pool,
@@ -331,10 +355,12 @@ _ACTS = tuple(
         (r"^Capture .*begin", _capturing),
         (r"^max_total_num_tokens=(\d+)", _summary),
         (r"The server is fired up and ready to roll!", _ready),
+        (r"^SIGTERM received|^Gracefully exiting\.\.\.|^KeyboardInterrupt$", _asked_to_end),
         (
-            r"Scheduler hit an exception|Received sigquit from a child"
+            r"^\w+ hit an exception|Received sigquit from a child|^SIGQUIT received\."
             r"|^Initialization failed\. [wc]|scheduler died during initialization"
-            r"|Rank \d+ scheduler is dead",
+            r"|Rank \d+ scheduler is dead|^Subprocess \S+ \(pid=\d+\) crashed"
+            r"|^Scheduler or DataParallelController \d+ terminated with -?[1-9]",
             _died,
         ),
     )
@@ -342,5 +368,6 @@ _ACTS = tuple(
 # One look tells the few lines that move the log on from the many that do not.
 _WORTH = re.compile(
     r"^server_args=|Load weight|KV [Cc]ache|sliding window|Mamba Cache|Memory pool|^Capture "
-    r"|max_total_num_tokens=|fired up|hit an exception|sigquit|Initialization failed|scheduler"
+    r"|max_total_num_tokens=|fired up|hit an exception|sigquit|Initialization failed"
+    r"|[Ss]cheduler|^SIG(?:TERM|QUIT) |^Gracefully|^Keyboard|^Subprocess "
 )

@@ -123,6 +123,85 @@ def test_a_lost_port_is_remembered_by_a_server_that_calls_itself_ready() -> None
     assert kind(V0523 + lost + READY) == "port"
 
 
+AT = "[2026-11-30 08:01:00"
+REQUEST = "Traceback (most recent call last):\n  File 'a'\nValueError: no such adapter\n"
+ANNOUNCED = (
+    f"{AT} TP0] Scheduler hit an exception: Traceback (most recent call last):\n  File 'b'\n"
+)
+SIGQUIT = f"{AT}] SIGQUIT received. signum=None, frame=None. It usually means one child failed.\n"
+CRASHED = f"{AT}] Subprocess scheduler_0 (pid=7) crashed with exit code %s. Triggering SIGQUIT\n"
+DEAD = (
+    f"{AT}] Rank 0 scheduler is dead. Please check if there are relevant logs.\n"
+    f"{AT}] Exit code: %s\n"
+    "Traceback (most recent call last):\n  File 'e'\n    raise\nEOFError\n"
+)
+PEER = "RuntimeError: [/b/gloo/transport/tcp/pair.cc:5] Connection closed by peer [10.0.0.2]:7\n\n"
+DOG = f"{AT} TP0] %s watchdog timeout (self.watchdog_timeout=300, self.soft=%s)\n"
+NCCL = (
+    "[rank1]:[E909 08:45:30.1 ProcessGroupNCCL.cpp:616] [Rank 1] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=1) ran for 600022 milliseconds before timing out.\n"
+    "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+    "Fatal Python error: Aborted\n"
+)
+ENDS = {
+    "killed, told by its watchdog": (CRASHED % -9 + SIGQUIT, "killed", 1),
+    "killed, told by its parent, which then fails itself": (DEAD % -9, "killed", 2),
+    "killed, while another rank misses it": (ANNOUNCED + PEER + DEAD % -9, "killed", 6),
+    "a rank misses another, and no more is known": (ANNOUNCED + PEER + SIGQUIT, "peer-gone", 3),
+    "native code": (CRASHED % -11 + SIGQUIT, "native-crash", 1),
+    "only that it died": (DEAD % -3, "child", 1),
+    "a hang": (DOG % ("Scheduler", False) + SIGQUIT, "hang", 1),
+    "a collective that never ends": (NCCL + CRASHED % -6, "communication", 1),
+    "after a request that failed": (
+        f"{REQUEST}{ANNOUNCED}torch.OutOfMemoryError: CUDA out of memory.\n{SIGQUIT}",
+        "gpu-memory",
+        6,
+    ),
+    "of what no rule knows, after a request": (
+        REQUEST + ANNOUNCED + "KeyError: 1\n",
+        "exception",
+        6,
+    ),
+    "two ranks in each other's words": (
+        f"{ANNOUNCED}{AT} TP1] Note: x\n{AT}] INFO:     127.0.0.1\n  File 'c'\n"
+        "RuntimeError: RMSNorm failed with error code no kernel image is available\n",
+        "no-kernel-image",
+        6,
+    ),
+    "a soft watchdog and a request for /error": (
+        DOG % ("TokenizerManager", True) + f'{AT}] INFO:     127.0.0.1 - "GET /error" 404\n',
+        None,
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize(("end", "expected", "line"), ENDS.values(), ids=list(ENDS))
+def test_how_a_server_that_served_ends(end: str, expected: str | None, line: int) -> None:
+    served = V0523 + READY
+    found = cause(read(served + end, RULES))
+    assert (found.kind if found else None) == expected
+    assert found is None or found.line == served.count("\n") + line
+
+
+STOPPED = (
+    f"{AT}] SIGTERM received. signum=15 frame=None. Draining requests and shutting down...\n"
+    f"{CRASHED % -15}{SIGQUIT}{CRASHED % -9}Killed\n"
+)
+
+
+def test_a_server_that_was_asked_to_end_needs_no_cause() -> None:
+    log = read(V0523 + READY + REQUEST + STOPPED, RULES)
+    assert log.stopping and cause(log) is None
+    again = read(V0523 + READY + STOPPED + V0523, RULES)
+    assert (again.stopping, again.boots, cause(again)) == (False, 2, None)
+    assert (
+        kind(V0523 + "Traceback (most recent call last):\n  File 'a'\nKeyboardInterrupt\n") is None
+    )
+    oom = "a.service: A process of this unit has been killed by the OOM killer.\n"
+    assert kind(V0523 + STOPPED + oom) == "host-memory"
+
+
 @settings(deadline=None)
 @given(st.lists(st.text(), max_size=8))
 def test_any_lines_are_survived(lines: list[str]) -> None:

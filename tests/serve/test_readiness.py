@@ -131,6 +131,13 @@ def test_a_silent_death_is_read_from_the_exit_status(rc: int | None, said: str) 
     assert verdict.remedy and verdict.evidence
 
 
+def test_a_server_that_was_stopped_while_it_started_did_not_crash() -> None:
+    log = read(V0523 + "[2026-11-30 08:00:06] SIGTERM received. signum=15 frame=None.\nKilled\n")
+    verdict = judge(Moment(log, Process("exited", 143), (), 30, 0), LIMITS)
+    assert verdict.text.endswith("(while warming up): it was asked to end")
+    assert "deploy it again" in verdict.remedy
+
+
 def test_a_restart_is_a_death() -> None:
     verdict = judge(Moment(read(V0523), Process("restarting"), (200,)), LIMITS)
     assert (verdict.state, verdict.kind) == ("failed", "died")

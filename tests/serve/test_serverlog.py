@@ -118,6 +118,85 @@ def test_what_one_rank_says_moves_no_phase_of_the_first() -> None:
     assert log.phase is Phase.WEIGHTS
 
 
+STAMPS = {
+    "journal": "Nov 30 08:00:00 gpu01 bash[123]: ",
+    "journal, precise": "Nov 30 08:00:00.123456 gpu01 bash[123]: ",
+    "journal, iso": "2026-11-30T08:00:00.1+00:00 gpu-01.lan firstlight-x[123]: ",
+    "journal, full": "Mon 2026-11-30 08:00:00 UTC gpu01 bash[123]: ",
+    "journal, since boot": "[ 1234.567890] gpu01 bash[123]: ",
+    "compose": "sglang-1  | ",
+    "containers": "2026-11-30T08:00:00.123456789Z ",
+    "Kubernetes": "2026-11-30T08:00:00.123456789Z stderr F ",
+    "torch": "[rank0]: ",
+    "Ray": "\x1b[36m(SchedulerActor pid=12, ip=10.0.0.1)\x1b[0m ",
+    "a disk that lost power": "\0\0\0",
+}
+
+
+@pytest.mark.parametrize("stamp", STAMPS.values(), ids=list(STAMPS))
+def test_what_others_put_before_each_line_is_seen_through(stamp: str) -> None:
+    crash = CRASH.format(error="RuntimeError: CUDA error: no kernel image is available for it")
+    plain = V0523 + crash
+    log = read("".join(f"{stamp}{line}\n" for line in plain.splitlines()), RULES)
+    found = cause(log)
+    assert (log.phase, log.died_in, log.lines) == (Phase.DIED, Phase.WARMUP, plain.count("\n"))
+    assert (log.pools, log.max_total_tokens) == (read(V0523).pools, 16384)
+    assert found == cause(read(plain, RULES)) and found is not None
+    assert (found.kind, found.line) == ("no-kernel-image", 11)
+
+
+def test_lines_of_windows_are_the_same_lines() -> None:
+    text = V0523 + CRASH.format(error="KeyError: 1")
+    assert cause(read(text.replace("\n", "\r\n"))) == cause(read(text))
+
+
+def test_a_line_without_end_is_not_kept_whole() -> None:
+    log = read(V0523)
+    for _ in range(40):
+        log = feed(log, "\0" * 10_000)
+    assert len(log.tail) < 100_000
+    log = feed(log, "x" * 10_000 + "\n" + READY)
+    assert (log.phase, log.last) == (Phase.READY, "The server is fired up and ready to roll!")
+
+
+def test_nothing_in_a_last_line_moves_a_terminal() -> None:
+    log = read("\x1b]0;title\x07\x1b[2Jload\x08ing\x9b31m \x00it\n")
+    assert last_line(log) == "loading31m it"
+    assert last_line(read("y" * 5000)) == "y" * 400
+
+
+def test_ranks_of_every_parallelism_and_milliseconds() -> None:
+    rank = "DP0 PP0 ATTN_CP0 MOE_DP0 TP0 EP0"
+    log = read(V059.replace(" TP0]", f".123 {rank}]").replace(" TP1]", " ATTN_CP0 TP1]"))
+    assert [pool.rank for pool in log.pools] == ["ATTN_CP0 TP1", rank]
+    assert (log.phase, log.passed[0]) == (Phase.GRAPHS, Phase.WEIGHTS)
+    assert read(f"[10:00:00 {rank[:-1]}1] Load weight begin.\n").phase is Phase.STARTING
+
+
+def test_a_pool_line_without_tokens_is_completed_by_the_summary() -> None:
+    old = V059.replace("#tokens: 1000, ", "")
+    assert [pool.tokens for pool in read(old).pools] == [0, 0]
+    summary = "[10:01:00 TP0] max_total_num_tokens=555, max_prefill_tokens=9, context_len=2048\n"
+    late = "[10:01:01 TP2] KV Cache is allocated. K size: 1.50 GB, V size: 1.50 GB.\n"
+    log = read(old + summary + late)
+    assert [(pool.tokens, pool.gib) for pool in log.pools] == [(555, 3.0)] * 3
+
+
+def test_weights_that_come_after_the_graphs_bring_no_phase_back() -> None:
+    late = "[10:00:06] Load weight end. Committed real weights after CUDA graph capture in 1.00 s\n"
+    graphs = "[10:00:05] Capture target decode CUDA graph begin. backend=full\n"
+    log = read(V0523.partition("[2026-11-30 08:00:05] max")[0] + graphs + late)
+    assert (log.phase, len(log.weights)) == (Phase.GRAPHS, 1)
+
+
+def test_the_oldest_logs_name_their_ranks_in_the_message() -> None:
+    text = "server_args=ServerArgs(x)\n[gpu=0] Load weight begin. avail mem=23.32 GB\n"
+    text += "[gpu=1] Load weight end. type=L, dtype=torch.float16, avail mem=8.20 GB\n"
+    log = read(text + "[gpu=0] max_total_num_tokens=41545, context_len=4096\n")
+    assert (log.weights[0].rank, log.max_total_tokens) == ("GPU1", 41545)
+    assert log.passed == (Phase.WEIGHTS, Phase.WARMUP)
+
+
 TEXT = V059 + CRASH.format(error="KeyError: 'lm_head'") + POOLS + V0523 + READY
 
 
