@@ -1,9 +1,15 @@
-"""Figures as people read them: bytes in binary units, times, and lists."""
+"""Words as people read them: bytes in binary units, times, lists, and texts of strangers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
+# What a terminal obeys (control characters of both sets), what turns the direction of writing, and
+# halves of a pair, which cannot be printed at all.
+_OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -28,6 +34,12 @@ def span(seconds: float) -> str:
 def listed(text: str) -> tuple[str, ...]:
     """What a person lists with commas, each once: `a` and `b` for `a, b,a`."""
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def harmless(text: str) -> str:
+    """A text of anybody's as a terminal may be given it: what it would obey is spelled out, as
+    `\\x1b`; new lines and tabs stay."""
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def columns(rows: Iterable[tuple[str, ...]]) -> str:

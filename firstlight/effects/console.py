@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Protocol, TextIO
 
 from firstlight.core.errors import FirstlightError
-from firstlight.core.words import span
+from firstlight.core.words import harmless, span
 from firstlight.effects.interrupts import undisturbed
 
 # Where output is no terminal, a moving line is shown at most this often, in seconds; and one that
@@ -53,12 +53,13 @@ _LONGEST = 200
 
 def _flat(text: str) -> str:
     """A text on one line, and no longer than a person reads."""
-    line = " ".join(text.split())
+    line = harmless(" ".join(text.split()))
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
 class Console:
-    """`say` keeps a line, `note` replaces the moving one; all of it goes to one stream.
+    """`say` keeps a line, `note` replaces the moving one; all of it goes to one stream, and nothing
+    of it moves a terminal but what is written here (`plain` hands a log on as it is).
 
     A reader who leaves does not break off what is being done: `say` and `note` then write to
     nobody. Only `plain`, which exists to be read, raises BrokenPipeError.
@@ -84,7 +85,7 @@ class Console:
     def say(self, text: str) -> None:
         """Print a line that stays."""
         self.settle()
-        self._write(f"{text}\n")
+        self._write(f"{harmless(text)}\n")
 
     def plain(self, text: str) -> None:
         """Print text as it is; raises BrokenPipeError when nobody reads it any more.

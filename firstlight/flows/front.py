@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from firstlight.core.words import harmless
+
 
 def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **options: Any) -> None:
     """Tell the story of `firstlight.flows.<verb>` and print its report.
@@ -62,7 +64,7 @@ def _print(report: Any, as_json: bool) -> None:
 
             print(json.dumps(report.data, indent=2, ensure_ascii=False))
         elif report.text:
-            print(report.text.rstrip("\n"))
+            print(harmless(report.text.rstrip("\n")))
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -86,5 +88,5 @@ def _leave(message: str, code: int, debug: bool) -> NoReturn:
         import traceback
 
         traceback.print_exc()
-    print(message, file=sys.stderr, flush=True)
+    print(harmless(message), file=sys.stderr, flush=True)
     sys.exit(code)

@@ -9,6 +9,7 @@ from typing import Any
 
 from firstlight.accuracy.kvchoice import Probe
 from firstlight.core.command import Script
+from firstlight.core.errors import ConnectionLost, HostError
 from firstlight.effects import library
 from firstlight.effects.shell import Shell
 
@@ -34,13 +35,19 @@ def ask_engine(
     that is on no host), and why something of it is missing, "" where nothing is.
 
     `quantization` and `override` (--json-model-override-args) are the engine's flags. A release
-    that cannot answer is no error: its probe is None, and the rules decide alone.
+    that cannot answer, or does not end, is no error: its probe is None, and the rules decide
+    alone. Raises ConnectionLost.
     """
     program = library.program(_PROGRAM)
     digest = hashlib.sha256(program.encode()).hexdigest()[:16]
     where = (str(folder), quantization, override) if folder is not None else ()
     args = (str(release), program, digest, architecture, *where)
-    result = shell.run(Script(_ASK, args), _PATIENCE_S)
+    try:
+        result = shell.run(Script(_ASK, args), _PATIENCE_S)
+    except ConnectionLost:
+        raise
+    except HostError as error:
+        return None, f"the engine could not be asked: {error.what}"
     if not result.ok:
         said = (result.error_text.strip().splitlines() or ["nothing was said"])[-1]
         return None, f"the engine could not be asked: {said}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from checkpoint_findings import Findings, Meter, Unreadable, harmless, opened
+from checkpoint_findings import Findings, Meter, Unreadable, harmless, opened, shown
 from json_members import DECODER
 
 LARGEST = 8 << 20
@@ -100,7 +100,7 @@ def _templates(name: str, value: Any) -> dict[str, int]:
     if isinstance(value, list):
         named = [one for one in value if isinstance(one, dict)]
         return {
-            f"{name}#{one.get('name')}": len(str(one.get("template") or "").strip())
+            f"{name}#{shown(str(one.get('name')))}": len(str(one.get("template") or "").strip())
             for one in named[:MOST_ITEMS]
         }
     return {}

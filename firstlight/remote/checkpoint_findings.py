@@ -107,7 +107,7 @@ def unreadable(path: Path, error: OSError) -> Unreadable:
 
 
 def shown(name: str) -> str:
-    """A tensor's name as a person may read it."""
+    """A name as a person may read it: of a tensor, a file, a template."""
     return harmless(name[:LONGEST_WORD])
 
 

@@ -58,7 +58,7 @@ def read(asked: str) -> dict[str, Any]:
         "revision": _revision(folder),
         "documents": found,
         "chat_templates": chat,
-        "code": sorted(name for name in names or () if name.endswith(".py"))[:100],
+        "code": sorted(shown(name) for name in names or () if name.endswith(".py"))[:100],
         "index": index,
         "shards": seen.shards,
         "tensors": seen.tensors,

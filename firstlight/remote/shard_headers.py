@@ -60,10 +60,14 @@ class Seen:
 def read_shard(folder: Path, number: int, seen: Seen) -> None:
     """Read one shard's header into what was seen; what is wrong with it is a finding."""
     name, before = seen.files[number], seen.tensors
-    shard = {"file": name, "bytes": 0, "header": 0, "tensors": 0, "whole": False}
+    shard = {"file": shown(name), "bytes": 0, "header": 0, "tensors": 0, "whole": False}
     seen.shards.append(shard)
     if Path(name).name != name:
         seen.findings.add("error", "index", name, "the index names it, and it is no file's name")
+        return
+    if not name.isprintable():
+        # What is read of it is told by its name.
+        seen.findings.add("error", "file-name", name, "its name cannot be printed")
         return
     try:
         with opened(folder / name, seen.meter) as file:

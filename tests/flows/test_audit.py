@@ -151,8 +151,9 @@ def test_what_cannot_be_read_is_not_allowed(project: Project, tmp_path: Path) ->
     done = project.invoke("audit", "--profile", "coder")
     assert done.returncode == ProofError.exit_code
     number = lines.index("model:") + 2
-    told = f"refused: recipes/profiles/coder.yaml:{number}:3: its files are broken, and no policy.kv"
-    assert f"{told} allows that: model-00002-of-" in done.stdout
+    place = f"refused: recipes/profiles/coder.yaml:{number}:3"
+    told = "its files are broken, and no policy.kv allows that: model-00002-of-"
+    assert f"{place}: {told}" in done.stdout
     assert "bf16 is against it, as no broken checkpoint is within any" in done.stdout
 
 

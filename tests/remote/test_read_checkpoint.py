@@ -73,6 +73,22 @@ def test_nothing_of_a_strangers_text_is_obeyed_by_a_terminal(tmp_path: Path) -> 
     assert [text for text in texts if not str(text).isprintable()] == []
 
 
+def test_names_of_files_and_templates_are_a_strangers_text_too(tmp_path: Path) -> None:
+    shard(tmp_path / "a\x1b[2J\n.safetensors", layer(0) | kv_scales(0, 0.5, 0.5))
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "b\x1b.py").touch()
+    templates = [{"name": "c\x1b\nd", "template": "x"}]
+    said = json.dumps({"chat_template": templates})
+    (tmp_path / "tokenizer_config.json").write_text(said)
+    found = read_there(tmp_path)
+    name = "a\\x1b[2J\\n.safetensors"
+    assert ("error", "file-name", name) in told(found)
+    # What is read of a file is told by its name, and looked up by it on a hub.
+    assert (found["shards"][0]["file"], found["scales"], found["tensors"]) == (name, [], 0)
+    assert found["code"] == ["b\\x1b.py"]
+    assert found["chat_templates"] == {"tokenizer_config.json#c\\x1b\\nd": 1}
+
+
 def test_two_shards(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, layer(0) | kv_scales(0, 0.5, 1.0), layer(1))
     found = read_there(folder)
