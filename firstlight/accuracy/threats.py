@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from firstlight.accuracy import rules
 from firstlight.accuracy.checkpoint import Checkpoint
 from firstlight.accuracy.kvchoice import AUTO, WIDE, Ask
+from firstlight.accuracy.values import human_count
 
 # Runners that fall back or change from release to release (facts on SM120, "What repeats").
 _FP4_RUNNERS = ("moe_runner_backend", "fp4_gemm_backend")
@@ -107,7 +108,7 @@ def _weight_only(checkpoint: Checkpoint, ask: Ask) -> Iterator[Threat]:
 
 def _context(checkpoint: Checkpoint, ask: Ask) -> Iterator[Threat]:
     limit, tokens = checkpoint.context.limit, checkpoint.context.tokenizer_limit
-    wanted = _tokens(ask.flag("context_length"))
+    wanted = human_count(ask.flag("context_length"))
     if wanted and limit and wanted > limit:
         what = f"{wanted} tokens, and the checkpoint was made for {limit}"
         yield Threat("warning", "context", "args.context_length", what, f"write {limit}, or less")
@@ -118,16 +119,6 @@ def _context(checkpoint: Checkpoint, ask: Ask) -> Iterator[Threat]:
     if "rope" in override or "max_position" in override:
         what = "rope or positions are changed against the checkpoint's own"
         yield Threat("warning", "context", "args.json_model_override_args", what)
-
-
-def _tokens(text: str) -> int | None:
-    """The engine's human-readable counts: 131072, 128k (thousands), 128Ki."""
-    powers = {"k": 1000, "M": 1000**2, "Ki": 1024, "Mi": 1024**2}
-    end = next((end for end in ("Ki", "Mi", "k", "M") if text.endswith(end)), "")
-    try:
-        return int(float(text.removesuffix(end)) * powers.get(end, 1))
-    except (ValueError, OverflowError):
-        return None
 
 
 def _sampling(checkpoint: Checkpoint, ask: Ask) -> Iterator[Threat]:

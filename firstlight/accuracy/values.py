@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from pydantic import JsonValue
 
 Object = Mapping[str, JsonValue]
+
+# As the engine reads counts: 16384, 25.6k or 1M (powers of 1000), 16Ki (powers of 1024).
+_COUNT = re.compile(r"([-+]?\d+)|(\d+(?:\.\d+)?)([kMGT])|(\d+)([KMGT])i")
+_POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
+# Nothing that is counted here comes to as much.
+_DIGITS = 18
 
 # Where the engine looks for the language model's part of a configuration.
 _TEXT_PARTS = (
@@ -35,6 +42,20 @@ def a_number(value: object) -> float | None:
 def a_count(value: object) -> int | None:
     """A whole number that is no truth value."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def human_count(value: object) -> int | None:
+    """A whole number as the engine reads it from a flag: 16384, "16384", "16k", "16Ki"."""
+    if (given := a_count(value)) is not None:
+        return given
+    found = _COUNT.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None or len(found[0]) > _DIGITS:
+        return None
+    if found[1]:
+        return int(found[1])
+    if found[2]:
+        return round(float(found[2]) * 1000.0 ** _POWERS[found[3]])
+    return int(found[4]) << 10 * _POWERS[found[5]]
 
 
 def words(value: object) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from firstlight.flows.reach import look, opener, reached, read_remote
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
 from firstlight.hosts.survey import Survey
 from firstlight.serve.capabilities import read_capabilities
+from firstlight.serve.limits import check_limits
 from firstlight.serve.profile import Profile
 
 _ENGINE = "sglang"
@@ -60,9 +61,13 @@ def run(
 
 
 def _profile(root: Path, inventory: Inventory, goal: Host, wanted: str) -> Document[Profile]:
-    """The profile as it is written: what its policy says of its own value is judged here."""
+    """The profile as it is written: what its policy says of its own value is judged here. Raises
+    ConfigError for a value that no engine takes."""
     name = recipes.profile_name(inventory, goal, wanted)
-    return catalog.find(root, recipes.PROFILES, name, Profile)
+    document = catalog.find(root, recipes.PROFILES, name, Profile)
+    if faults := check_limits(document):
+        raise ConfigError(faults)
+    return document
 
 
 def _engine(root: Path, shell: Shell, seen: Survey, stack: str) -> Engine:

@@ -24,6 +24,7 @@ from firstlight.accuracy.kvmemory import (
     odd_rows,
     served_by,
 )
+from firstlight.accuracy.values import human_count
 from firstlight.core.errors import HostError
 from firstlight.core.report import Report
 from firstlight.effects import catalog
@@ -35,7 +36,6 @@ from firstlight.flows.facts import ask_facts
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
 from firstlight.hosts.survey import Survey
-from firstlight.serve.effective import count
 from firstlight.serve.manifest import current
 from firstlight.serve.profile import HubModel, Profile
 
@@ -135,9 +135,11 @@ def _checkpoint(
 
 
 def args_of(profile: Profile) -> dict[str, JsonValue]:
-    """Its flags by their keys, those that hold a count as the engine reads it."""
-    args: dict[str, JsonValue] = {**from_words(profile.extra_args), **profile.args}
-    return args | {key: count(args[key]) or args[key] for key in COUNTS if key in args}
+    """Its flags by their keys, those that hold a count as the engine reads it: of two it takes the
+    last, and extra_args stand behind args."""
+    args: dict[str, JsonValue] = {**profile.args, **from_words(profile.extra_args)}
+    counts = {key: human_count(args[key]) for key in COUNTS if key in args}
+    return args | {key: found for key, found in counts.items() if found is not None}
 
 
 def ground_of(goal: Host, wanted: Profile, version: str, found: Checkpoint) -> Ground:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from firstlight.accuracy.values import human_count
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place, nearest
 from firstlight.serve.capabilities import Capabilities, Flag, key_of, word_of
 from firstlight.serve.profile import Profile
 
 _SHOWN = 8
-# The sizes that the engine reads: 16384, 25.6k, 1M (powers of 1000), 16Ki (powers of 1024).
-_SIZE = re.compile(r"\d+|\d+(\.\d+)?[kMGT]|\d+[KMGT]i")
 
 
 def check_args(document: Document[Profile], capabilities: Capabilities) -> list[Fault]:
@@ -76,7 +75,8 @@ def _repeated(uses: list[_Use], capabilities: Capabilities) -> Iterator[Finding]
     given: dict[str, str] = {}
     for use in uses:
         primary = capabilities.options.get(use.option)
-        if primary is None or use.value in (None, False) or capabilities.flags[primary].is_repeated:
+        left_out = use.value is None or use.value is False
+        if primary is None or left_out or capabilities.flags[primary].is_repeated:
             continue
         if primary in given:
             yield use.name_place, f"{use.name} repeats {given[primary]}; give it once"
@@ -212,6 +212,6 @@ def _wrong_text(word: str, flag: Flag) -> str | None:
             return "expects a whole number"
         case "float" if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", word):
             return "expects a number"
-        case "human_readable_int" if not _SIZE.fullmatch(word):
+        case "human_readable_int" if word.startswith("-") or human_count(word) is None:
             return "expects a size such as 16384, 16k or 16Ki"
     return None

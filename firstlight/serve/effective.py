@@ -6,12 +6,11 @@ proves nothing: since 0.5.20 it says `auto` after FP8 was chosen.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import inf, isfinite
 from typing import Literal
 
+from firstlight.accuracy.values import human_count
 from firstlight.serve.profile import Profile
 from firstlight.serve.serverlog import Pool, ServerLog
 
@@ -83,10 +82,10 @@ def asked_by(profile: Profile) -> Asked:
         served_model_name=profile.served_model_name,
         kv_flag=flag if isinstance(flag, str) and flag != "auto" else "",
         require_bf16=profile.policy.kv == "require_bf16",
-        max_total_tokens=count(args.get("max_total_tokens")),
-        context_length=count(args.get("context_length")),
+        max_total_tokens=human_count(args.get("max_total_tokens")),
+        context_length=human_count(args.get("context_length")),
         attention_backend=str(args.get("attention_backend") or ""),
-        page_size=count(args.get("page_size")) or 1,
+        page_size=human_count(args.get("page_size")) or 1,
     )
 
 
@@ -99,17 +98,17 @@ def effective(log: ServerLog, info: object, models: object) -> Effective:
     memory = _get(state, "memory_usage")
     cards = _get(models, "data")
     cards = cards if isinstance(cards, list) else []
-    lengths = [count(_get(card, "max_model_len")) for card in cards]
+    lengths = [human_count(_get(card, "max_model_len")) for card in cards]
     return Effective(
         pools=log.pools,
         log_tokens=log.max_total_tokens,
-        info_tokens=count(_get(info, "max_total_num_tokens")),
+        info_tokens=human_count(_get(info, "max_total_num_tokens")),
         kv_flag=_text(_get(info, "kv_cache_dtype")),
         kv_gib=_size(_get(memory, "kvcache")),
         weights_gib=_size(_get(memory, "weight")),
-        capacity=count(_get(memory, "token_capacity")),
+        capacity=human_count(_get(memory, "token_capacity")),
         context_length=next((n for n in lengths if n), log.context_length),
-        page_size=count(_get(info, "page_size")) or 1,
+        page_size=human_count(_get(info, "page_size")) or 1,
         attention_backend=_text(_get(info, "attention_backend")),
         version=_text(_get(info, "version")),
         served=tuple(_text(_get(card, "id")) for card in cards),
@@ -139,29 +138,17 @@ def elements_per_token(config: object, ranks: int = 1) -> int | None:
     plain = not kinds or (isinstance(kinds, list) and set(kinds) == {"full_attention"})
     if not plain or any(_get(config, key) for key in _UNPLAIN):
         return None
-    heads = count(_get(config, "num_attention_heads"))
-    layers = count(_get(config, "num_hidden_layers"))
-    hidden = count(_get(config, "hidden_size"))
+    heads = human_count(_get(config, "num_attention_heads"))
+    layers = human_count(_get(config, "num_hidden_layers"))
+    hidden = human_count(_get(config, "hidden_size"))
     if not (heads and layers and hidden):
         return None
-    kv_heads = count(_get(config, "num_key_value_heads")) or heads
-    dim = count(_get(config, "head_dim")) or hidden // heads
-    v_dim = count(_get(config, "v_head_dim")) or dim
+    kv_heads = human_count(_get(config, "num_key_value_heads")) or heads
+    dim = human_count(_get(config, "head_dim")) or hidden // heads
+    v_dim = human_count(_get(config, "v_head_dim")) or dim
     return max(1, kv_heads // ranks) * (dim + v_dim) * layers
 
 
-def count(value: object) -> int | None:
-    """A whole number as the engine reads it: 16384, "16384", "16k" (1000), "16Ki" (1024)."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    found = _COUNT.fullmatch(value.strip()) if isinstance(value, str) else None
-    size = float(found[1]) * _SUFFIX[found[2] or ""] if found else inf
-    return round(size) if isfinite(size) else None
-
-
-_COUNT = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?")
-_SUFFIX = {"": 1} | {f"{u}i": 1024**n for n, u in enumerate("KMGT", 1)}
-_SUFFIX |= {unit: 1000**power for power, unit in enumerate("kMGT", 1)}
 _UNPLAIN = (
     *("kv_lora_rank", "full_attention_interval", "sliding_window"),
     *("text_config", "attn_type_list", "linear_attn_config", "hybrid_override_pattern"),

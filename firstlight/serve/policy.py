@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
+from firstlight.accuracy.values import human_count
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place
-from firstlight.serve.effective import count
+from firstlight.serve.limits import check_limits
 from firstlight.serve.profile import ENGINE_SECRETS, ENV_NAME, Profile, file_stem
 
 _SECRET_NAME = re.compile(r"(?:^|_)(?:api_?key|token|secret|password|passwd)\Z", re.IGNORECASE)
@@ -41,7 +42,8 @@ def check_profile(document: Document[Profile]) -> list[Fault]:
     for key, value in profile.args.items():
         found += _argument(key, value)
     found += _characters(profile)
-    return [document.fault(place, message) for place, message in found] + check_cache(document)
+    faults = [document.fault(place, message) for place, message in found]
+    return [*faults, *check_limits(document), *check_cache(document)]
 
 
 def check_cache(document: Document[Profile]) -> list[Fault]:
@@ -67,9 +69,12 @@ def _kv(profile: Profile) -> Iterator[Finding]:
     strict = [flag for flag in _BACKEND_FLAGS if profile.args.get(flag) == "trtllm_mla"]
     if given == "bf16" or (given == "bfloat16" and not strict):
         return
-    if given in (None, False, "auto"):
+    if given is None or given is False or given == "auto":
         why = "the checkpoint decides, and FP8 comes without a warning"
-        said = "is not given" if given in (None, False) else "is 'auto'"
+        said = "is 'auto'" if given else "is not given"
+    elif not isinstance(given, str):
+        # It is no value at all, which its limits tell.
+        return
     elif given == "bfloat16":
         said, why = "is 'bfloat16'", "trtllm_mla refuses that spelling"
     else:
@@ -84,8 +89,8 @@ def _workload(profile: Profile) -> Iterator[Finding]:
     work = profile.workload
     if work is None:
         return
-    longest = count(profile.args.get("context_length"))
-    most = count(profile.args.get("max_running_requests"))
+    longest = human_count(profile.args.get("context_length"))
+    most = human_count(profile.args.get("max_running_requests"))
     if longest is not None and work.context > longest:
         message = f"args.context_length is {longest:,}: no request can have {work.context:,} tokens"
         yield ("workload", "context"), message

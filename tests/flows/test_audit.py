@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from firstlight.core.errors import ProofError
+from firstlight.core.errors import ConfigError, ProofError
 from firstlight.effects import catalog
 from firstlight.flows.gate import Engine, flags_of
 from firstlight.serve.capabilities import Capabilities, Flag
@@ -155,6 +155,18 @@ def test_what_cannot_be_read_is_not_allowed(project: Project, tmp_path: Path) ->
     told = "its files are broken, and no policy.kv allows that: model-00002-of-"
     assert f"{place}: {told}" in done.stdout
     assert "bf16 is against it, as no broken checkpoint is within any" in done.stdout
+
+
+def test_a_value_that_no_engine_takes_is_no_matter_of_policy(
+    project: Project, tmp_path: Path
+) -> None:
+    """`[bf16]` was audited as bf16, and found safe, where `check` and `deploy` refused it."""
+    folder = checkpoint(tmp_path / "m", *PLAIN, config=CONFIG)
+    profile(project, folder, args={"kv_cache_dtype": ["bf16"], "context_length": -1})
+    done = project.invoke("audit", "--profile", "coder")
+    assert done.returncode == ConfigError.exit_code
+    assert "kv_cache_dtype is ['bf16']; expected one value in one word" in done.stderr
+    assert "context_length is -1; expected a whole number, 1 or more" in done.stderr
 
 
 def test_another_stack_is_another_engine(project: Project, tmp_path: Path) -> None:

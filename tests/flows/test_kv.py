@@ -11,10 +11,12 @@ import pytest
 
 from benchmarks import kv_example
 from firstlight.core.errors import FirstlightError, HostError
+from firstlight.core.schema import load
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.flows import kv, recipes, target
 from firstlight.serve.manifest import Manifest, render_manifest
+from firstlight.serve.profile import Profile
 from tests.flows.project import REPO, Project, make_project
 from tests.flows.test_checkpoint import serving
 from tests.remote.checkpoints import checkpoint, layer
@@ -50,6 +52,18 @@ args: {{kv_cache_dtype: bf16, mem_fraction_static: 0.5, {args}}}
 extra_args: [--tp-size, "2"]
 workload: {{concurrency: 100, context: 32768}}
 """
+
+
+def test_of_two_flags_the_last_counts_and_chunks_may_be_off() -> None:
+    """So the engine reads them; `--chunked-prefill-size -1` was refused as no number."""
+    text = PROFILE.format(folder="/m", args="tp_size: 8, context_length: 16k")
+    text = text.replace('"2"]', '"2", --chunked-prefill-size, "-1"]')
+    args = kv.args_of(load(text, "small.yaml", Profile).value)
+    assert {key: args[key] for key in ("tp_size", "context_length", "chunked_prefill_size")} == {
+        "tp_size": 2,
+        "context_length": 16000,
+        "chunked_prefill_size": -1,
+    }
 
 
 def project(tmp_path: Path, args: str = "page_size: 16", **host: Any) -> Project:

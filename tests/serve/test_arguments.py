@@ -116,6 +116,11 @@ def test_a_flag_left_out_repeats_nothing() -> None:
     assert checked(text("tp_size: null\n  tensor_parallel_size: 4")) == []
 
 
+def test_a_zero_is_given_and_not_left_out() -> None:
+    faults = checked(text("log_requests_level: 0", "extra_args: [--log-requests-level, '1']\n"))
+    assert faults == [f"{FILE}:9:14: --log-requests-level repeats log_requests_level; give it once"]
+
+
 def test_without_abbreviations_a_beginning_is_unknown() -> None:
     strict = ENGINE.model_copy(update={"abbreviations": False})
     message = "sglang 9.9 has no 'tp_siz'; did you mean 'tp_size'?"

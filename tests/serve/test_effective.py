@@ -13,7 +13,6 @@ from firstlight.serve.effective import (
     Effective,
     asked_by,
     compare,
-    count,
     effective,
     elements_per_token,
 )
@@ -146,26 +145,6 @@ def test_names_contexts_and_backends() -> None:
         ("context length", "inconclusive"),
     ]
     assert compare(asked, replace(state(), context_length=32768)) == ()
-
-
-@pytest.mark.parametrize(
-    ("value", "number"),
-    [
-        (16384, 16384),
-        ("16384", 16384),
-        ("16k", 16000),
-        ("25.6k", 25600),
-        ("1Mi", 2**20),
-        ("1M", 10**6),
-        (True, None),
-        (None, None),
-        ("many", None),
-        ("1K", None),
-        ("9" * 400, None),
-    ],
-)
-def test_counts_are_read_as_the_engine_reads_them(value: object, number: int | None) -> None:
-    assert count(value) == number
 
 
 def test_a_profile_says_what_is_asked() -> None:
