@@ -64,7 +64,10 @@ def load(text: str, file: str, model: type[M]) -> Document[M]:
     faults = list(_walk(root, (), marks, file))
     if faults:
         raise ConfigError(faults)
-    data = _construct(root)
+    try:
+        data = _construct(root)
+    except yaml.MarkedYAMLError as error:
+        raise _not_yaml(error, file) from None
     try:
         value = model.model_validate_json(json.dumps(data))
     except ValidationError as error:
@@ -85,13 +88,17 @@ def _compose(text: str, file: str) -> yaml.Node | None:
     try:
         return yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        raise ConfigError([Fault(file, line, column, f"not YAML: {error.problem}")]) from None
+        raise _not_yaml(error, file) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
         raise ConfigError([Fault(file, line, column, f"not YAML: {error.reason}")]) from None
+
+
+def _not_yaml(error: yaml.MarkedYAMLError, file: str) -> ConfigError:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    return ConfigError([Fault(file, line, column, f"not YAML: {error.problem}")])
 
 
 def _construct(root: yaml.Node) -> Any:
@@ -131,6 +138,8 @@ def _walk(
     above = (*above, node)
     if node.tag not in _PLAIN_TAGS:
         yield Fault(file, *_mark(node), f"tag {node.tag!r} is not plain data")
+    elif isinstance(node, yaml.ScalarNode):
+        yield from _unreadable(node, file)
     elif isinstance(node, yaml.MappingNode):
         yield from _walk_mapping(node, place, marks, file, above)
     elif isinstance(node, yaml.SequenceNode):
@@ -138,6 +147,17 @@ def _walk(
             yield from _walk(child, (*place, index), marks, file, above)
 
 
+def _unreadable(node: yaml.ScalarNode, file: str) -> Iterator[Fault]:
+    """A number that is none, as `0x_` and `!!int x`: yaml finds that out only by making it."""
+    kind = node.tag.rpartition(":")[2]
+    if kind in _NOT:
+        try:
+            _construct(node)
+        except (ValueError, KeyError):
+            yield Fault(file, *_mark(node), f"{node.value!r} is {_NOT[kind]}")
+
+
+_NOT = {"int": "no whole number", "float": "no number", "bool": "neither true nor false"}
 _PLAIN_TAGS = {
     f"tag:yaml.org,2002:{tag}" for tag in ("map", "seq", "str", "int", "float", "bool", "null")
 }
@@ -154,6 +174,7 @@ def _walk_mapping(
         if not isinstance(key, yaml.ScalarNode):
             yield Fault(file, *_mark(key), "a key must be a plain word")
             continue
+        yield from _unreadable(key, file)
         here = (*place, key.value)
         if here in marks:
             yield Fault(file, *_mark(key), f"key {key.value!r} is given twice")

@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from firstlight.core.command import assignments
 from firstlight.core.errors import ConfigError, Fault, FirstlightError
 from firstlight.core.schema import Document, Model, nearest
 
@@ -25,7 +26,7 @@ class Host(Model):
     """
 
     name: str = Field(pattern=NAME)
-    address: str | None = None
+    address: str | None = Field(default=None, min_length=1)
     user: str | None = None
     port: int | None = Field(default=None, ge=1, le=65535)
     identity: str | None = None
@@ -40,6 +41,20 @@ class Host(Model):
     def is_local(self) -> bool:
         """True when this host is the machine that runs us."""
         return self.address is None
+
+    @field_validator("env")
+    @classmethod
+    def _exportable(cls, env: Mapping[str, str]) -> Mapping[str, str]:
+        assignments(env)
+        return env
+
+    @field_validator("address", "user", "identity", "proxy_jump", "root")
+    @classmethod
+    def _one_word(cls, text: str | None) -> str | None:
+        """Each becomes a word of some command line, or a line of some answer."""
+        if text is not None and (not text.isprintable() or text.startswith("-")):
+            raise ValueError(f"it must be printable and not begin with '-'; got {text!r}")
+        return text
 
     @model_validator(mode="after")
     def _reachable(self) -> Host:

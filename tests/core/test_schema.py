@@ -44,6 +44,18 @@ CASES = {
     "schema: 1\nhosts: !!python/object:os.system {}\n": [
         "hosts.yaml:2:8: tag 'tag:yaml.org,2002:python/object:os.system' is not plain data"
     ],
+    "schema: 1\nhosts: [{name: a, address: b, port: !!int x, labels: {a: !!bool maybe}}]\n": [
+        "hosts.yaml:2:37: 'x' is no whole number",
+        "hosts.yaml:2:58: 'maybe' is neither true nor false",
+    ],
+    "schema: 0x_\n!!float x: 1\n": [
+        "hosts.yaml:1:9: '0x_' is no whole number",
+        "hosts.yaml:2:1: 'x' is no number",
+    ],
+    "schema: 1\n<<: 3\n": [
+        "hosts.yaml:2:5: not YAML: expected a mapping or list of mappings for merging, "
+        "but found scalar"
+    ],
     "schema: 1\nhosts: &all [*all]\n": [
         "hosts.yaml:2:8: an alias (*name) leads back into what it stands in"
     ],
