@@ -49,7 +49,7 @@ def typed(verb: str, flags: Mapping[str, object]) -> str:
     """A verb as a person types it: text with its value, True alone, what is empty not at all."""
     words = ["invoke", verb]
     for name, value in flags.items():
-        if value is True or value:
+        if value:
             words.append(f"--{name.replace('_', '-')}")
             words += [] if value is True else [str(value)]
     return Command(tuple(words)).line()

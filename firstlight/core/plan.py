@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from firstlight.core.command import Command, Script, quote
+from firstlight.core.command import Script, quote
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Plan:
     verb: str
     host: str
     steps: tuple[Step, ...] = ()
-    done: tuple[str, ...] = field(default=())
+    done: tuple[str, ...] = ()
 
 
 def preview(plan: Plan) -> str:
@@ -120,7 +120,7 @@ def _text(action: Action) -> str:
     match action:
         case WriteFile(path, content, mode, secret):
             body = "# (secret values are not shown)\n" if secret else content
-            return f"install -D -m {mode:o} /dev/stdin {quote(path)} <<'EOF'\n{body}EOF"
+            return _fed(f"install -D -m {mode:o} /dev/stdin {quote(path)}", body)
         case Ship(files):
             return "\n".join(_shipping(file) for file in files)
         case Run(script):
@@ -141,13 +141,21 @@ def _job(job: Job) -> str:
 
 
 def _shipping(file: ShipFile) -> str:
-    words = ("rsync", "-W", str(file.source), f"$HOST:{file.target}")
-    return f"{Command(words).line()}  # sha256 {file.sha256[:12]}"
+    there = f'"$HOST":{quote(file.target)}'
+    return f"rsync -W {quote(file.source)} {there}  # sha256 {file.sha256[:12]}"
 
 
 def _script(script: Script) -> str:
     words = " ".join(quote(arg) for arg in script.args)
     env = "".join(f"export {key}={quote(value)}\n" for key, value in script.env.items())
-    text = script.text.rstrip("\n")
     shell = "sudo bash" if script.sudo else "bash"
-    return f"{env}{shell} -s {words} <<'EOF'\n{text}\nEOF"
+    return env + _fed(f"{shell} -s {words}", script.text)
+
+
+def _fed(command: str, text: str) -> str:
+    """A command with a text for its standard input; no line of the text ends it early."""
+    text = text.rstrip("\n")
+    end = "EOF"
+    while end in text.split("\n"):
+        end += "_"
+    return f"{command} <<'{end}'\n{text}\n{end}"

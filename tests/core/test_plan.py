@@ -24,7 +24,7 @@ SHOWN = """\
 # in place: release x
 
 # 1. send a wheel
-rsync -W /c/x.whl '$HOST:/srv/fire light'"'"'s/x.whl'  # sha256 abababababab
+rsync -W /c/x.whl "$HOST":'/srv/fire light'"'"'s/x.whl'  # sha256 abababababab
 
 # 2. unpack it
 # detached job b-1; a lost link does not stop it
@@ -61,3 +61,12 @@ def test_the_script_is_bash_and_the_secret_is_not_in_it() -> None:
 
 def test_an_empty_plan_says_so() -> None:
     assert "# nothing to do" in preview(Plan("build", "local"))
+
+
+def test_a_text_that_holds_the_end_of_a_heredoc_is_shown_whole(tmp_path: Path) -> None:
+    wanted = "a\nEOF\ntouch sprung\nEOF_\nlast"
+    write = WriteFile(PurePosixPath("there"), wanted)
+    text = preview(Plan("deploy", "local", (Step("a", "write", write),)))
+    subprocess.run(["bash", "-e"], input=text.encode(), cwd=tmp_path, check=True)
+    assert (tmp_path / "there").read_text() == wanted + "\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]

@@ -2,12 +2,12 @@
 # in place: 0 of 5 wheels
 
 # 1. send the programs and patches
-rsync -W /here/remote/capabilities.py '$HOST:/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/capabilities.py'  # sha256 000000000000
-rsync -W /here/remote/fetch_wheels.py '$HOST:/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/fetch_wheels.py'  # sha256 000000000000
-rsync -W /here/remote/repack_wheel.py '$HOST:/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/repack_wheel.py'  # sha256 000000000000
-rsync -W /here/remote/unified_diff.py '$HOST:/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/unified_diff.py'  # sha256 000000000000
-rsync -W /here/patches/0001-start.patch '$HOST:/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/0001-start.patch'  # sha256 e1e1e1e1e1e1
-rsync -W /here/patches/0002-extra.patch '$HOST:/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch'  # sha256 e2e2e2e2e2e2
+rsync -W /here/remote/capabilities.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/capabilities.py'  # sha256 000000000000
+rsync -W /here/remote/fetch_wheels.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/fetch_wheels.py'  # sha256 000000000000
+rsync -W /here/remote/repack_wheel.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/repack_wheel.py'  # sha256 000000000000
+rsync -W /here/remote/unified_diff.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/unified_diff.py'  # sha256 000000000000
+rsync -W /here/patches/0001-start.patch "$HOST":'/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/0001-start.patch'  # sha256 e1e1e1e1e1e1
+rsync -W /here/patches/0002-extra.patch "$HOST":'/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch'  # sha256 e2e2e2e2e2e2
 
 # 2. list 5 wheels to download (on the controller)
 # leaves /home/ann/fl/lib/044d5e6b9f01079913d21f9f5892c6eeaf877138fe213c182676aee10ae0d488/wheels.json
@@ -42,11 +42,11 @@ mkdir -p -- "$root/wheels"
 EOF
 
 # 4. send 5 wheels
-rsync -W /home/ann/fl/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl '$HOST:/srv/first light/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl'  # sha256 b1b1b1b1b1b1
-rsync -W /home/ann/fl/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl '$HOST:/srv/first light/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl'  # sha256 b2b2b2b2b2b2
-rsync -W /home/ann/fl/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl '$HOST:/srv/first light/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl'  # sha256 a1a1a1a1a1a1
-rsync -W /home/ann/fl/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl '$HOST:/srv/first light/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl'  # sha256 c1c1c1c1c1c1
-rsync -W /home/ann/fl/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl '$HOST:/srv/first light/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl'  # sha256 f1f1f1f1f1f1
+rsync -W /home/ann/fl/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl "$HOST":'/srv/first light/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl'  # sha256 b1b1b1b1b1b1
+rsync -W /home/ann/fl/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl "$HOST":'/srv/first light/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl'  # sha256 b2b2b2b2b2b2
+rsync -W /home/ann/fl/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl "$HOST":'/srv/first light/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl'  # sha256 a1a1a1a1a1a1
+rsync -W /home/ann/fl/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl "$HOST":'/srv/first light/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl'  # sha256 c1c1c1c1c1c1
+rsync -W /home/ann/fl/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl "$HOST":'/srv/first light/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl'  # sha256 f1f1f1f1f1f1
 
 # 5. patch sglang 0.5.23 into 0.5.23+firstlight.cpu
 # leaves /srv/first light/store/sglang-0.5.23-5a22743d5902

@@ -2,12 +2,12 @@
 # in place: 0 of 5 wheels
 
 # 1. send the programs and patches
-rsync -W /here/remote/capabilities.py '$HOST:/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/capabilities.py'  # sha256 000000000000
-rsync -W /here/remote/fetch_wheels.py '$HOST:/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/fetch_wheels.py'  # sha256 000000000000
-rsync -W /here/remote/repack_wheel.py '$HOST:/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/repack_wheel.py'  # sha256 000000000000
-rsync -W /here/remote/unified_diff.py '$HOST:/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/unified_diff.py'  # sha256 000000000000
-rsync -W /here/patches/0001-start.patch '$HOST:/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/0001-start.patch'  # sha256 e1e1e1e1e1e1
-rsync -W /here/patches/0002-extra.patch '$HOST:/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch'  # sha256 e2e2e2e2e2e2
+rsync -W /here/remote/capabilities.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/capabilities.py'  # sha256 000000000000
+rsync -W /here/remote/fetch_wheels.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/fetch_wheels.py'  # sha256 000000000000
+rsync -W /here/remote/repack_wheel.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/repack_wheel.py'  # sha256 000000000000
+rsync -W /here/remote/unified_diff.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/unified_diff.py'  # sha256 000000000000
+rsync -W /here/patches/0001-start.patch "$HOST":'/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/0001-start.patch'  # sha256 e1e1e1e1e1e1
+rsync -W /here/patches/0002-extra.patch "$HOST":'/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch'  # sha256 e2e2e2e2e2e2
 
 # 2. list 5 wheels to download
 # leaves /srv/first light/lib/044d5e6b9f01079913d21f9f5892c6eeaf877138fe213c182676aee10ae0d488/wheels.json
