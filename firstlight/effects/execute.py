@@ -21,7 +21,9 @@ _WRITE = """\
 mkdir -p -- "$(dirname -- "$1")" || return
 umask 077
 printf %s "$2" >"$1.partial" && chmod -- "$3" "$1.partial" &&
-  mv -T -- "$1.partial" "$1"
+  mv -T -- "$1.partial" "$1" && return
+rm -f -- "$1.partial"
+return 1
 """
 
 
@@ -69,11 +71,11 @@ def _do(
 ) -> None:
     match step.action:
         case WriteFile() as file:
-            _run(step, site, Run(write_script(file)))
+            _run(step, plan, site, Run(write_script(file)), console)
         case Ship(files):
             site.shell.send(files, console.note)
         case Run() as run:
-            _run(step, site, run)
+            _run(step, plan, site, run, console)
         case Job() as job:
             follow.follow(step, plan, site, (job,), console)
         case Jobs(side_by_side):
@@ -82,12 +84,18 @@ def _do(
             watches[name]()
 
 
-def _run(step: Step, site: Site, run: Run) -> None:
+def _run(step: Step, plan: Plan, site: Site, run: Run, console: Console) -> None:
     result = site.shell.run(run.script, run.timeout_s)
-    if not result.ok:
-        said = result.error_text.strip() or result.text.strip()
-        raise StepError(
-            f"cannot {step.title} (exit status {result.rc})",
-            where=site.shell.host.name,
-            log="\n".join(said.splitlines()[-LOG_LINES:]),
-        )
+    if result.ok:
+        return
+    lines = (result.error_text.strip() or result.text.strip()).splitlines()
+    # How our own programs say what to do.
+    fixes = [line for line in lines if line.startswith("fix: ")]
+    fix = fixes[-1].removeprefix("fix: ") if fixes else "put right what it says below"
+    again = f"`{follow.typed_again(plan, console)}` again goes on from what is finished"
+    raise StepError(
+        f"cannot {step.title} (exit status {result.rc})",
+        where=site.shell.host.name,
+        remedy=f"{fix}\n  -> {again}",
+        log="\n".join([line for line in lines if line not in fixes][-LOG_LINES:]),
+    )

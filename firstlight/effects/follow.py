@@ -59,7 +59,7 @@ def follow(step: Step, plan: Plan, site: Site, asked: Sequence[Job], console: Co
         raise _interrupted(step, plan, site, running, console) from None
     failed = [tail for tail in watch.ended if not tail.succeeded]
     if failed:
-        raise _failure(step, _typed(plan, console), site, failed[0])
+        raise _failure(step, typed_again(plan, console), site, failed[0])
 
 
 def _start(site: Site, tail: _Tail, console: Console) -> None:
@@ -158,7 +158,7 @@ class _Watch:
         return f"failed: {tail.cause}{'; the others go on' if others else ''}"
 
 
-def _typed(plan: Plan, console: Console) -> str:
+def typed_again(plan: Plan, console: Console) -> str:
     """What the person types to come back to this, with the flags that they gave."""
     return console.typed or typed(plan.verb, {"host": plan.host})
 
@@ -203,7 +203,7 @@ def _interrupted(
         left = sum(jobs.cancel(site.shell, site.root, job.id) for job in running)
         end = f"{left} of its processes are left" if len(running) == 1 else f"{left} processes left"
         return Detached(f"stopped {what} {ids}; {end}", where=host)
-    again = f"`{_typed(plan, console)}` again watches {them}"
+    again = f"`{typed_again(plan, console)}` again watches {them}"
     end = typed("build", {"cancel": True, "host": plan.host})
     stop = f"; `{end}` ends {them}" if plan.verb == "build" else ""
     return Detached(f"{what} {ids} {go} on", where=host, remedy=f"{again}{stop}")
