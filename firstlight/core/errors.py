@@ -4,7 +4,8 @@ FirstlightError            1
 ├── ConfigError            2   a file that people wrote is wrong; carries every fault
 │   └── PolicyError        5   a profile asks for what its own policy rules out
 ├── HostError              3   a host cannot be reached, refuses, or lacks something
-│   └── ConnectionLost     3   the link broke; what ran on the host may still run
+│   ├── ConnectionLost     3   the link broke; what ran on the host may still run
+│   └── Untrusted          3   a host shows a key that known_hosts does not vouch for
 ├── StepError              4   a step of a plan failed on a host
 ├── ProofError             5   the server runs but is not what was asked for
 └── Detached             130   the person stopped watching; the host goes on
@@ -69,6 +70,10 @@ class HostError(FirstlightError):
 
 class ConnectionLost(HostError):
     """The link to a host broke; nothing is known of the command that was running."""
+
+
+class Untrusted(HostError):
+    """A host shows a key that nobody vouches for: asking it again is no remedy."""
 
 
 class StepError(FirstlightError):

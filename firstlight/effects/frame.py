@@ -49,7 +49,8 @@ printf '%s:%s\\n' {token} "$__status"; printf '%s:\\n' {token} >&2
 exit "$__status"
 }}
 """
-    return Frame(token, text.encode())
+    # Names of files that are no UTF-8 travel as the bytes that they are.
+    return Frame(token, text.encode("utf-8", "surrogateescape"))
 
 
 class Stream:

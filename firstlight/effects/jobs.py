@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Literal, cast, get_args
 
 from firstlight.core.command import Script
-from firstlight.core.errors import ConnectionLost, HostError
+from firstlight.core.errors import ConnectionLost, HostError, Untrusted
 from firstlight.core.plan import Job
 from firstlight.effects.shell import Shell
 
@@ -212,13 +212,16 @@ def _they(running: Sequence[Reader]) -> str:
 def reconnect(shell: Shell, on_event: Callable[[str], None], give_up_s: float = GIVE_UP_S) -> None:
     """After ConnectionLost: try until the link is back, and say each time why it is not.
 
-    Raises HostError when it is still down after `give_up_s` seconds.
+    Raises HostError when it is still down after `give_up_s` seconds, and at once when the host
+    that answers is not the one that we knew.
     """
     deadline, pause = time.monotonic() + give_up_s, RETRY_S
     while True:
         time.sleep(pause)
         try:
             shell.reopen()
+        except Untrusted:
+            raise
         except HostError as error:
             pause = min(pause * 2, SLOWEST_RETRY_S)
             if time.monotonic() + pause > deadline:

@@ -79,12 +79,15 @@ class LocalShell:
         process = subprocess.Popen(
             argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
-        threading.Thread(target=_feed, args=(process, sent), daemon=True).start()
+        unread: list[HostError] = []
+        threading.Thread(target=_feed, args=(process, sent, unread), daemon=True).start()
         try:
             _listen(process, answer, time.monotonic() + timeout_s)
         finally:
             # Somebody must wait for it, or a stopped script stays a zombie and seems alive.
             threading.Thread(target=process.wait, daemon=True).start()
+        if unread:
+            raise unread[0]
         if answer.status is not None and answer.status < 0:
             raise HostError(
                 f"the script's shell was killed by signal {-answer.status}",
@@ -106,12 +109,16 @@ def run_here(script: Script, env: Mapping[str, str]) -> Result:
     return LocalShell(cast("Host", _Here(env))).run(script)
 
 
-def _feed(process: subprocess.Popen[bytes], sent: Iterable[bytes]) -> None:
+def _feed(process: subprocess.Popen[bytes], sent: Iterable[bytes], unread: list[HostError]) -> None:
+    """Send all there is; `unread` takes why it ends early, before the program sees that it does."""
     assert process.stdin
     # A program may end without reading all of its input: its exit status tells the story.
-    with contextlib.suppress(OSError, HostError), process.stdin:
-        for piece in sent:
-            process.stdin.write(piece)
+    with contextlib.suppress(OSError), process.stdin:
+        try:
+            for piece in sent:
+                process.stdin.write(piece)
+        except HostError as error:
+            unread.append(error)
 
 
 def _listen(process: subprocess.Popen[bytes], answer: Answer, deadline: float) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from firstlight.core.command import Script
-from firstlight.core.errors import ConnectionLost, HostError
+from firstlight.core.errors import ConnectionLost, HostError, Untrusted
 from firstlight.core.plan import Job
 from firstlight.effects import jobs
 from firstlight.effects.jobs import JobView
@@ -391,6 +391,19 @@ def test_a_follower_comes_back_to_the_byte_where_it_was(
         "no answer; next attempt in 1 s",
         "reached local again",
     ]
+
+
+def test_another_machine_at_that_address_is_not_asked_again() -> None:
+    class Changed(LocalShell):
+        """A host that shows another key than before."""
+
+        def reopen(self) -> None:
+            raise Untrusted("its host key has CHANGED", where="local")
+
+    events: list[str] = []
+    with pytest.raises(Untrusted):
+        jobs.reconnect(Changed(Host(name="local")), events.append)
+    assert events == []
 
 
 def test_a_link_that_stays_down_is_given_up(root: PurePosixPath) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -106,3 +107,16 @@ def test_send_says_what_is_in_the_way(local: LocalShell, tmp_path: Path) -> None
 def test_forward_is_loopback_itself(local: LocalShell) -> None:
     with local.forward(30000) as url:
         assert url == "http://127.0.0.1:30000"
+
+
+def test_words_that_are_no_utf_8_travel_as_the_bytes_that_they_are(local: LocalShell) -> None:
+    assert local.run(Script('printf %s "$1"', (os.fsdecode(b"/a\xffb"),))).out == b"/a\xffb"
+
+
+def test_what_keeps_us_from_reading_what_we_send_is_told(local: LocalShell) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"half"
+        raise HostError("cannot read /far/away: it has become shorter", where="gpu01")
+
+    with pytest.raises(HostError, match="it has become shorter"):
+        local.feed(Script("cat <&9 >/dev/null; exit 74"), 60, pieces())

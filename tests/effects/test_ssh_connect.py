@@ -127,6 +127,15 @@ def test_a_file_that_is_no_key(sshd: Sshd, home: Path, content: str) -> None:
     assert "~/.ssh/odd: no private key that we can read" in message
 
 
+def test_a_folder_where_a_key_should_be_is_said_among_what_was_tried(
+    sshd: Sshd, home: Path
+) -> None:
+    (home / ".ssh/keys.pub").mkdir(parents=True)
+    (home / ".ssh/keys").mkdir()
+    (home / ".ssh/config").write_text("Host *\n  IdentityFile ~/.ssh/keys\n")
+    assert "~/.ssh/keys: cannot be read (Is a directory)" in refusal(sshd.host())
+
+
 def test_the_agent_s_key_is_used(
     sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ import pytest
 from firstlight.core.errors import ConnectionLost, HostError
 from firstlight.core.plan import ShipFile
 from firstlight.effects.shell import Shell
+from firstlight.effects.ssh.sending import Disk
 from tests.effects.sshd import Sshd
 from tests.effects.test_ssh_run import press_ctrl_c
 
@@ -199,3 +200,11 @@ def test_ctrl_c_ends_a_transfer_and_keeps_what_has_come(shell: Shell, tmp_path: 
     assert not place(file).exists()
     send(shell, [file])
     assert place(file).read_bytes() == data
+
+
+@pytest.mark.parametrize("source", ["/nowhere/x.whl", "/proc", "/proc/self/mem"])
+def test_a_disk_that_cannot_be_read_is_no_broken_link(source: str) -> None:
+    file = ShipFile(Path(source), PurePosixPath("/there/x.whl"), "00")
+    with pytest.raises(HostError, match=f"cannot read {source} on this machine: ") as caught:
+        list(Disk().pieces(file, 0))
+    assert caught.value.remedy

@@ -30,8 +30,10 @@ def forwarded(transport: paramiko.Transport, port: int) -> Iterator[int]:
                 ends = ("127.0.0.1", port), self.client_address
                 channel = transport.open_channel("direct-tcpip", *ends, timeout=20)
                 channels.add(channel)
-                _join(self.request, channel)
-                channels.discard(channel)
+                try:
+                    _join(self.request, channel)
+                finally:
+                    channels.discard(channel)
 
     with _Listener(("127.0.0.1", 0), Visitor) as listener:
         serving = threading.Thread(target=listener.serve_forever, args=(0.1,), daemon=True)
@@ -50,9 +52,9 @@ class _Listener(socketserver.ThreadingTCPServer):
 
 
 def _join(near: socket.socket, far: paramiko.Channel) -> None:
-    # Else each token of a streamed answer waits for the acknowledgement of the one before.
-    near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with contextlib.closing(far):
+        # Else each token of a streamed answer waits for the acknowledgement of the one before.
+        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         upward = threading.Thread(
             target=_pump, args=(near.recv, far.sendall, far.shutdown_write), daemon=True
         )

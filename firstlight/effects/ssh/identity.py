@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -67,8 +68,8 @@ class Identities:
             return paramiko.PKey.from_path(path)
         except FileNotFoundError:
             self._tried.append(f"{home_relative(path)}: not there")
-        except PermissionError:
-            self._tried.append(f"{home_relative(path)}: not readable for us")
+        except OSError as error:
+            self._tried.append(f"{home_relative(path)}: cannot be read ({error.strerror})")
         except (TypeError, paramiko.PasswordRequiredException):
             self._locked.append(path)
             self._tried.append(f"{home_relative(path)}: has a passphrase")
@@ -116,9 +117,9 @@ def wanted_files(
     """Key files to try, and whether they were named for this host; a named one must exist."""
     if given is None:
         files = tuple(Path(file).expanduser() for file in configured or DEFAULTS)
-        return (files if configured else tuple(filter(Path.is_file, files))), False
+        return (files if configured else tuple(filter(_is_file, files))), False
     path = Path(given).expanduser()
-    if not path.is_file():
+    if not _is_file(path):
         remedy = "correct `identity` of this host in the inventory, or put the key there"
         raise HostError(f"its identity file {given} does not exist", where=where, remedy=remedy)
     return (path,), True
@@ -136,9 +137,15 @@ def _public_halves(files: Sequence[Path]) -> frozenset[bytes]:
     found = set()
     for path in files:
         public = path.with_name(path.name + ".pub")
-        words = public.read_text("utf-8", "replace").split() if public.is_file() else []
-        try:
-            found.add(base64.b64decode(words[1]) if len(words) > 1 else b"")
-        except ValueError:
-            continue
-    return frozenset(found - {b""})
+        # It may be absent, out of our reach, or something else altogether.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            found.add(base64.b64decode(public.read_text("utf-8", "replace").split()[1]))
+    return frozenset(found)
+
+
+def _is_file(path: Path) -> bool:
+    """False also where we may not even look."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 import time
@@ -9,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from firstlight.core.command import Script
 from firstlight.core.errors import HostError
@@ -86,25 +87,39 @@ class Disk:
 
     def length(self, file: ShipFile) -> int:
         """How many bytes there are to send."""
-        try:
+        with _readable(file):
             return file.source.stat().st_size
-        except OSError as error:
-            raise HostError(
-                f"cannot read {file.source} on this machine: {error.strerror}",
-                remedy="run the command again to get it anew",
-            ) from None
 
     def pieces(self, file: ShipFile, offset: int) -> Iterator[bytes]:
         """The bytes from an offset on."""
-        with file.source.open("rb") as stream:
+        with _readable(file):
+            stream = file.source.open("rb")
+        with stream:
             stream.seek(offset)
-            while piece := stream.read(_CHUNK):
+            while piece := _read(file, stream):
                 yield piece
 
     def sha256(self, file: ShipFile) -> str:
         """What the bytes really are."""
-        with file.source.open("rb") as stream:
+        with _readable(file), file.source.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read(file: ShipFile, stream: BinaryIO) -> bytes:
+    with _readable(file):
+        return stream.read(_CHUNK)
+
+
+@contextlib.contextmanager
+def _readable(file: ShipFile) -> Iterator[None]:
+    """A disk's refusal is told as what it is; an OSError would pass for the link's."""
+    try:
+        yield
+    except OSError as error:
+        raise HostError(
+            f"cannot read {file.source} on this machine: {error.strerror}",
+            remedy="run the command again to get it anew",
+        ) from None
 
 
 def send(

@@ -9,7 +9,7 @@ from pathlib import Path
 import paramiko
 
 from firstlight.core.command import Command, quote
-from firstlight.core.errors import HostError
+from firstlight.core.errors import Untrusted
 from firstlight.effects.ssh.identity import home_relative
 from firstlight.effects.ssh.known_hosts import (
     KnownKey,
@@ -70,24 +70,24 @@ class Strict(paramiko.MissingHostKeyPolicy):
     def missing_host_key(
         self, _client: paramiko.SSHClient, _hostname: str, key: paramiko.PKey
     ) -> None:
-        """Called for every key; raises HostError unless it is trusted."""
+        """Called for every key; raises Untrusted unless it is one of the host's."""
         verdict = judge(self._keys, key.get_name(), key.asbytes())
         if not verdict.trusted:
             raise self._refusal(verdict, key)
 
-    def _refusal(self, verdict: Verdict, key: paramiko.PKey) -> HostError:
+    def _refusal(self, verdict: Verdict, key: paramiko.PKey) -> Untrusted:
         offered = f"{key.get_name()} {fingerprint(key.asbytes())}"
         if verdict.old is None:
             what = f"its host key is not known; it offers {offered}"
-            return HostError(what, where=str(self._place), remedy=self._how_to_add(key))
+            return Untrusted(what, where=str(self._place), remedy=self._how_to_add(key))
         spot = f"{home_relative(verdict.old.file)}:{verdict.old.line}"
         if verdict.old.revoked:
             what = f"its host key {offered} is marked as revoked ({spot})"
             remedy = "do not connect; ask the host's administrator which key is right"
-            return HostError(what, where=str(self._place), remedy=remedy)
+            return Untrusted(what, where=str(self._place), remedy=remedy)
         known = f"{verdict.old.kind} {fingerprint(verdict.old.blob)}"
         what = f"its host key has CHANGED: known is {known} ({spot}), offered is {offered}"
-        return HostError(what, where=str(self._place), remedy=self._how_to_change(verdict.old, key))
+        return Untrusted(what, where=str(self._place), remedy=self._how_to_change(verdict.old, key))
 
     def _how_to_add(self, key: paramiko.PKey) -> str:
         return (
