@@ -12,12 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from firstlight.accuracy.values import Object, a_count, a_text, an_object, text_part, words
+from firstlight.accuracy.values import Object, a_number, a_text, an_object, text_part, words
 
 CONFIG, MODELOPT = "config.json", "hf_quant_config.json"
 
 Family = Literal[
-    "modelopt_fp4", "modelopt_fp8", "modelopt_mixed", "fp8", "compressed-tensors", "other"
+    "modelopt_fp4",
+    "modelopt_fp8",
+    "modelopt_mixed",
+    "modelopt_mxfp8",
+    "minimax_m3_nvfp4",
+    "fp8",
+    "compressed-tensors",
+    "quark",
+    "other",
 ]
 KvForm = Literal["nested-algo", "flat-scheme", "flat-name", "flat-algo"]
 
@@ -70,7 +78,7 @@ class Statement:
     @property
     def kv_says(self) -> str:
         """What it says of the cache in one word, "" for nothing."""
-        return next((one.says for one in self.kv if one.says), "")
+        return next((one.says for one in self.kv if one.says not in ("", "AUTO", "NONE")), "")
 
     @property
     def place(self) -> str:
@@ -116,7 +124,8 @@ def _statements(documents: Mapping[str, Object]) -> Iterator[Statement]:
 
 def statement(file: str, key: str, block: Object) -> Statement:
     """One block, in whichever form it is written."""
-    nested = an_object(block.get("quantization"))
+    # The engine takes an algorithm beside it for the whole block (0.5.23 modelopt_quant.py:1616).
+    nested = an_object(block.get("quantization")) if block.get("quant_algo") is None else {}
     inner = nested or block
     method = a_text(block.get("quant_method")).lower()
     producer = a_text(an_object(block.get("producer")).get("name")).lower()
@@ -124,8 +133,11 @@ def statement(file: str, key: str, block: Object) -> Statement:
         method = method or "modelopt"
     algo = _algo(method, inner)
     untouched = next((words(inner[k]) for k in _UNTOUCHED if words(inner.get(k))), ())
-    kv = tuple(_kv(inner, key, bool(nested)))
     family = _family(method, algo)
+    kv = tuple(_kv(inner, key, bool(nested)))
+    if family == "modelopt_mxfp8":
+        # Here the name comes before the scheme (0.5.23 configs/model_config.py:1875).
+        kv = kv[::-1]
     return Statement(
         file=file,
         key=key,
@@ -146,6 +158,8 @@ def _algo(method: str, block: Object) -> str:
     if method == "compressed-tensors":
         form = a_text(block.get("format"))
         return _CT_FORMATS.get(form, form.upper())
+    if method == "mxfp8" and a_text(block.get("moe_quant_algo")).upper() == "NVFP4":
+        return "NVFP4"
     if method == "fp8" and block.get("weight_block_size") == [1, 32]:
         return "MXFP8"
     return method.upper()
@@ -159,9 +173,13 @@ def _family(method: str, algo: str) -> Family:
             return "modelopt_mixed"
         if "FP4" in algo:
             return "modelopt_fp4"
-        # The engine reads ModelOpt's MXFP8 with the class of plain FP8.
-        return "fp8" if algo == "MXFP8" else "modelopt_fp8" if "FP8" in algo else "other"
-    return "fp8" if method in ("fp8", "mxfp8") else "other"
+        if algo == "MXFP8":
+            return "modelopt_mxfp8"
+        return "modelopt_fp8" if "FP8" in algo else "other"
+    if method == "minimax_m3_nvfp4" or (method == "mxfp8" and algo == "NVFP4"):
+        # MXFP8 that names experts of NVFP4 (0.5.23 arg_groups/model_overrides/minimax_m3.py:23).
+        return "minimax_m3_nvfp4"
+    return "fp8" if method in ("fp8", "mxfp8") else "quark" if method == "quark" else "other"
 
 
 def _kv(block: Object, key: str, nested: bool) -> Iterator[KvStatement]:
@@ -180,7 +198,9 @@ def _kv(block: Object, key: str, nested: bool) -> Iterator[KvStatement]:
             yield KvStatement("flat-name", at("kv_cache_scheme"), _name(scheme))
     if "kv_cache_quant_algo" in block:
         form: KvForm = "nested-algo" if nested else "flat-algo"
-        yield KvStatement(form, at("kv_cache_quant_algo"), _name(block["kv_cache_quant_algo"]))
+        # No other spelling is FP8 here, and a word that is none still makes room for scales.
+        said = a_text(block["kv_cache_quant_algo"]).upper()
+        yield KvStatement(form, at("kv_cache_quant_algo"), said)
 
 
 def _name(value: object) -> str:
@@ -189,15 +209,18 @@ def _name(value: object) -> str:
 
 
 def _scheme(scheme: Object) -> str:
-    kind, bits = a_text(scheme.get("type")).lower(), a_count(scheme.get("num_bits"))
-    known = {("float", 8): "FP8", ("float", 4): "NVFP4", ("int", 8): "INT8"}
-    return known.get((kind, bits or 0), f"{kind or 'unknown'} {bits}")
+    kind, bits = a_text(scheme.get("type")).lower(), a_number(scheme.get("num_bits"))
+    known = {"float 8": "FP8", "float 4": "NVFP4", "int 8": "INT8"}
+    whole = int(bits) if isinstance(bits, float) and bits.is_integer() else bits
+    written = f"{kind or 'unknown'} {whole}"
+    return known.get(written, written)
 
 
 def _per_tensor(scheme: Object) -> bool:
-    strategy = a_text(scheme.get("strategy")).lower() or "tensor"
-    symmetric = scheme.get("symmetric") is not False
-    return strategy == "tensor" and symmetric and not scheme.get("dynamic")
+    """As the engine asks for it, which has no default of the strategy
+    (`is_supported_scheme`, 0.5.23 compressed_tensors.py:1276)."""
+    symmetric = bool(scheme.get("symmetric", True))
+    return scheme.get("strategy") == "tensor" and symmetric and not scheme.get("dynamic")
 
 
 def _differences(used: Statement, other: Statement) -> Iterator[str]:

@@ -158,24 +158,27 @@ LOADS: Mapping[str, frozenset[str]] = {
     "0.5.9": _named(
         """
 ApertusForCausalLM ArceeForCausalLM Cohere2ForCausalLM CohereForCausalLM DbrxForCausalLM
-Exaone4ForCausalLM GPTJForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM IQuestCoderForCausalLM
-InternLM3ForCausalLM LlamaForCausalLM MiniMaxM2ForCausalLM NemotronHForCausalLM Phi3ForCausalLM
-PhiMoEForCausalLM
+DeciLMForCausalLM Exaone4ForCausalLM GPTJForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM
+Gemma3ForConditionalGeneration IQuestCoderForCausalLM InternLM3ForCausalLM LlamaForCausalLM
+LlamaForClassification LlamaForSequenceClassification MiniMaxM2ForCausalLM Ministral3ForCausalLM
+MistralForCausalLM NemotronHForCausalLM NemotronH_Nano_VL_V2 Phi3ForCausalLM PhiMoEForCausalLM
+Qwen3NextForCausalLM TeleFLMForCausalLM
 """
     ),
     "0.5.12": _named(
         """
-Gemma4ForCausalLM
+Gemma4ForCausalLM Gemma4ForConditionalGeneration NemotronH_Nano_Omni_Reasoning_V3
 """
     ),
     "0.5.16": _named(
         """
-MiniMaxM3SparseForCausalLM NemotronHPuzzleForCausalLM
+MiniMaxM3SparseForCausalLM MiniMaxM3SparseForConditionalGeneration NemotronHPuzzleForCausalLM
 """
     ),
     "0.5.20": _named(
         """
-MuseGlimmerForCausalLM Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration
+MuseGlimmerForCausalLM MuseGlimmerForConditionalGeneration NemotronH_Omni_Reasoning_V3
+Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration
 """
     ),
 }
@@ -184,8 +187,54 @@ MuseGlimmerForCausalLM Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalG
 DROPS: Mapping[str, frozenset[str]] = {
     "0.5.9": _named(
         """
-HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM Qwen3ForCausalLM
-Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration SDARForCausalLM
+BailingMoEForCausalLM BailingMoeForCausalLM BailingMoeV2ForCausalLM ExaoneMoEForCausalLM
+FalconH1ForCausalLM Glm4MoeForCausalLM GptOssForCausalLM HunYuanDenseV1ForCausalLM
+HunYuanMoEV1ForCausalLM LLaDA2MoeModelLM Lfm2ForCausalLM Lfm2MoeForCausalLM Llama4ForCausalLM
+Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3_5ForConditionalGeneration
+Qwen3_5MoeForConditionalGeneration SDARForCausalLM SDARMoeForCausalLM Step3p5ForCausalLM
+"""
+    ),
+    "0.5.12": _named(
+        """
+HYV3ForCausalLM Lfm2VlForConditionalGeneration SarvamMoEForCausalLM
+"""
+    ),
+    "0.5.16": _named(
+        """
+MellumForCausalLM Step3p7ForConditionalGeneration
+"""
+    ),
+    "0.5.23": _named(
+        """
+BailingMM2NativeForConditionalGeneration BailingMMNativeForConditionalGeneration BeamForCausalLM
+ExaoneMoeForCausalLM MuseSparkForConditionalGeneration
 """
     ),
 }
+
+# Classes that load scales by a map of their own, and the spellings that are in it; the others take
+# all that `maybe_remap_kv_scale_name` knows.
+SPELLINGS: Mapping[str, frozenset[str]] = {
+    "MuseGlimmerForCausalLM": _named("modelopt plain"),
+    "MuseGlimmerForConditionalGeneration": _named("modelopt plain"),
+    "Qwen3NextForCausalLM": _named("modelopt"),
+    "Qwen3_5ForConditionalGeneration": _named("modelopt plain"),
+    "Qwen3_5MoeForConditionalGeneration": _named("modelopt plain"),
+}
+
+# Classes that `index_topk` makes DSA, which sets the dtype of the cache; by the version from which
+# the whole list holds (0.5.23 configs/model_config.py:191, and arg_groups/overrides.py:745).
+_DSA = """
+DeepseekV32ForCausalLM DeepseekV3ForCausalLM GlmMoeDsaForCausalLM MistralLarge3ForCausalLM
+PixtralForConditionalGeneration
+"""
+_DSA_0_5_20 = """
+Dots3NoteForCausalLM Glm5NextForConditionalGeneration HYV4ForCausalLM
+"""
+INDEXED: Mapping[str, frozenset[str]] = {
+    "0.5.9": _named(_DSA),
+    "0.5.16": _named(f"{_DSA} LongcatFlashForCausalLM"),
+    "0.5.20": _named(f"{_DSA} LongcatFlashForCausalLM {_DSA_0_5_20}"),
+}
+# Of those, the ones whose configuration has a default of `index_topk`.
+INDEXED_ALWAYS = _named("DeepseekV32ForCausalLM GlmMoeDsaForCausalLM HYV4ForCausalLM")

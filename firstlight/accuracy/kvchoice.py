@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from firstlight.accuracy import rules
 from firstlight.accuracy.checkpoint import Checkpoint
 from firstlight.accuracy.declared import KvStatement, Statement
+from firstlight.accuracy.methods import taken
 from firstlight.accuracy.rules import Override
 from firstlight.accuracy.values import a_text
 
@@ -73,6 +74,11 @@ class Ask:
             return ""
         return "true" if value is True else str(value)
 
+    @property
+    def is_generic(self) -> bool:
+        """Whether a class for all models stands in for the one that the checkpoint names."""
+        return self.flag("model_impl").lower() in ("transformers", "mindspore")
+
 
 @dataclass(frozen=True)
 class Effective:
@@ -123,7 +129,8 @@ def _refusals(rows: list[Override], ask: Ask, asked: str, version: str) -> Itera
     for row in rows:
         # Under its least_sm a row that says nothing of `below` does not apply.
         applies = row.below or not row.least_sm or (ask.sm or 0) >= row.least_sm
-        if row.allowed and applies and asked not in (AUTO, *row.allowed):
+        spared = () if row.strict and not any(one.auto for one in rows) else (AUTO,)
+        if row.allowed and applies and asked not in (*spared, *row.allowed):
             yield Evidence(_rule(row), f"{row.name} takes {' or '.join(row.allowed)} alone")
     prefill = ask.flag("prefill_attention_backend") or ask.flag("attention_backend")
     if prefill == "trtllm_mha" and ask.sm in (120, 121):
@@ -161,7 +168,7 @@ def _overridden(row: Override, checkpoint: Checkpoint, ask: Ask, version: str) -
 
 def _followed(checkpoint: Checkpoint, ask: Ask, version: str) -> Effective:
     """`auto`, which follows the checkpoint where the class shows it (§2.3)."""
-    algo, lines = declared(checkpoint, version)
+    algo, lines = declared(checkpoint, version, ask.flag("quantization"))
     probe = ask.probe
     if probe and probe.algo is not None:
         algo = probe.algo
@@ -174,7 +181,8 @@ def _followed(checkpoint: Checkpoint, ask: Ask, version: str) -> Effective:
     shown, where = rules.shows(name, version), f"rule §2.3, models of {version}"
     if probe and probe.shows is not None:
         shown, where = probe.shows, probe.source
-    if shown is None:
+    if shown is None or ask.is_generic:
+        name = f"the class of --model-impl {ask.flag('model_impl')}" if ask.is_generic else name
         said = f"whether {name or 'the class'} shows its quantisation to `auto`"
         return Effective(UNKNOWN, AUTO, (*lines, Evidence(NOT_ASKED, said)))
     if not shown:
@@ -211,11 +219,22 @@ def statement_of(checkpoint: Checkpoint, version: str) -> Statement | None:
     return found.instead if found.instead and completed else found.used
 
 
-def declared(checkpoint: Checkpoint, version: str) -> tuple[str | None, tuple[Evidence, ...]]:
-    """`kv_cache_quant_algo` as this version reads it, "" for none, None where no rule says it."""
+def declared(
+    checkpoint: Checkpoint, version: str, flag: str = ""
+) -> tuple[str | None, tuple[Evidence, ...]]:
+    """`kv_cache_quant_algo` as this version reads it, "" for none, None where no rule says it;
+    `flag` is what --quantization says."""
     statement = statement_of(checkpoint, version)
+    whose = taken(statement, flag)
+    if whose == "unknown":
+        return None, (Evidence("--quantization", f"{flag} is not what the checkpoint declares"),)
     if statement is None:
         return "", (Evidence("config.json", "nothing is declared about quantisation"),)
+    if whose == "roomless":
+        said = f"{flag or statement.method} knows of no quantised cache"
+        return "", (Evidence("--quantization" if flag else statement.place, said),)
+    if unsaid := rules.UNSAID.get(statement.family):
+        return _unsaid(statement, version, *unsaid)
     passed: list[Evidence] = []
     for one in statement.kv:
         place = f"{statement.file}: {one.key}"
@@ -232,11 +251,20 @@ def declared(checkpoint: Checkpoint, version: str) -> tuple[str | None, tuple[Ev
             # Whatever else is said means `auto` to the engine.
             return one.says if one.says in _KNOWN else "", (*passed, line, read)
         passed += [line, Evidence(f"rule {rule.source}", "this form is passed over")]
-        if one.form == "flat-scheme":
+        if one.form == "flat-scheme" and statement.family != "fp8":
             break
     if not passed:
         passed.append(Evidence(statement.place, "nothing is declared about the KV cache"))
     return "", tuple(passed)
+
+
+def _unsaid(
+    statement: Statement, version: str, since: str, source: str
+) -> tuple[str | None, tuple[Evidence, ...]]:
+    """Weights of a kind whose cache is FP8 whatever the file says of it."""
+    if rules.READ.index(version) < rules.READ.index(since):
+        return None, (Evidence(statement.place, f"{statement.family} is not known before {since}"),)
+    return "FP8", (Evidence(f"rule {source}", f"{statement.family} has a cache of FP8, unsaid"),)
 
 
 def _rules_of(statement: Statement, one: KvStatement, version: str) -> Iterator[rules.FormRule]:

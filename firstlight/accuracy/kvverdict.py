@@ -6,12 +6,15 @@ scales are loaded, some backends multiply by them on reading what was written wi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from firstlight.accuracy import rules
 from firstlight.accuracy.checkpoint import Checkpoint
+from firstlight.accuracy.classes import LATENT
 from firstlight.accuracy.declared import Family, KvStatement
+from firstlight.accuracy.engineclasses import SPELLINGS
 from firstlight.accuracy.kvchoice import (
     NOT_ASKED,
     WIDE,
@@ -22,8 +25,12 @@ from firstlight.accuracy.kvchoice import (
     declared,
     statement_of,
 )
+from firstlight.accuracy.methods import taken
 from firstlight.accuracy.reading import ScaleTensor, as_ranges
-from firstlight.accuracy.scales import Scales, stack_of
+from firstlight.accuracy.scales import stack_of
+
+# Names that end as the engine's own do, and are not where its map looks for them.
+_OWN = re.compile(r"\.(?:k|v|kv)_scale$|_fake_quantizer\.qscale_act$")
 
 Fate = Literal["no", "yes", "ignored", "unknown"]
 Verdict = Literal["safe", "lossy-calibrated", "lossy-uncalibrated", "wrong", "unknown", "refused"]
@@ -47,10 +54,10 @@ def judge(checkpoint: Checkpoint, ask: Ask, made: Effective, version: str) -> Ju
     if made.dtype == "unknown":
         return Judged("unknown", fate, lines)
     if made.dtype in WIDE:
-        verdict, why = _wide(checkpoint.target, ask, fate, version)
+        verdict, why = _wide(checkpoint, ask, fate, version)
     else:
-        verdict, why = _narrow(checkpoint.target, ask, made.dtype, fate, version)
-    ignores = made.dtype not in WIDE and fate == "yes" and _ignored(ask, version)
+        verdict, why = _narrow(checkpoint, ask, made, fate, version)
+    ignores = made.dtype not in WIDE and fate == "yes" and _ignored(checkpoint, ask, version)
     return Judged(verdict, "ignored" if ignores else fate, (*lines, *why))
 
 
@@ -86,6 +93,8 @@ def _tensors(checkpoint: Checkpoint) -> list[ScaleTensor]:
 def fate_of(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[Fate, tuple[Evidence, ...]]:
     """Whether the engine loads the checkpoint's scales."""
     tensors = _tensors(checkpoint)
+    if not tensors and (strange := [one for one in checkpoint.target.unmapped if _OWN.search(one)]):
+        return _strange(checkpoint, ask, version, strange[0])
     if not tensors:
         return "no", (Evidence("rule §2.5", "without scales the engine takes 1.0, silently"),)
     if unread := [one for one in tensors if one.most is None]:
@@ -97,20 +106,50 @@ def fate_of(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[Fate, tuple
     room, line = _room(checkpoint, ask, version)
     if room is False:
         return "ignored", (line,)
-    loaded, told = _asked(ask.probe) or _loaded(checkpoint, version)
+    loaded, told = _reached(checkpoint, ask, version)
     if room is None and loaded is not False:
         return "unknown", (line,)
+    if loaded and (odd := _odd_spelling(checkpoint)):
+        return "unknown", (Evidence(NOT_ASKED, f"whether the class takes scales spelled {odd}"),)
     return ("unknown" if loaded is None else "yes" if loaded else "ignored"), (told,)
+
+
+def _odd_spelling(checkpoint: Checkpoint) -> str:
+    """A spelling that the class has not in its own map, "" where there is none."""
+    known = SPELLINGS.get(checkpoint.architectures[0]) if checkpoint.architectures else None
+    return next((form for form in checkpoint.target.forms if known and form not in known), "")
+
+
+def _strange(
+    checkpoint: Checkpoint, ask: Ask, version: str, name: str
+) -> tuple[Fate, tuple[Evidence, ...]]:
+    """Scales under names that the engine's map passes over, and a class may take by itself."""
+    room, line = _room(checkpoint, ask, version)
+    loaded, told = _reached(checkpoint, ask, version)
+    if room is False or loaded is False:
+        return "ignored", (line if room is False else told,)
+    said = f"whether the class takes {name}, which the engine's map of names passes over"
+    return "unknown", (Evidence(NOT_ASKED, said),)
+
+
+def _reached(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[bool | None, Evidence]:
+    """Whether scales of the checkpoint reach the attention of the class that runs."""
+    if ask.is_generic:
+        said = f"whether --model-impl {ask.flag('model_impl')} loads scales"
+        return None, Evidence(NOT_ASKED, said)
+    return _asked(ask.probe) or _loaded(checkpoint, version)
 
 
 def _room(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[bool | None, Evidence]:
     """Whether the quantisation gives the attention a place for scales, whatever its class."""
-    statement = statement_of(checkpoint, version)
-    if statement is None and ask.flag("quantization"):
-        said = f"whether --quantization {ask.flag('quantization')} makes room for scales"
-        return None, Evidence(NOT_ASKED, said)
+    statement, flag = statement_of(checkpoint, version), ask.flag("quantization")
+    whose = taken(statement, flag)
+    if whose == "unknown" or (statement is None and flag):
+        return None, Evidence(NOT_ASKED, f"whether --quantization {flag} makes room for scales")
     if statement is None:
         return False, Evidence("rule §2.5", "a model without quantisation has no place for scales")
+    if whose == "roomless":
+        return False, Evidence("rule §2.5", f"{flag or statement.method} has no place for scales")
     family, algo = statement.family, _algo(checkpoint, ask, version)
     if family == "other":
         return None, Evidence(NOT_ASKED, f"whether {statement.method} loads scales of the cache")
@@ -129,12 +168,13 @@ def _room(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[bool | None, 
 def _algo(checkpoint: Checkpoint, ask: Ask, version: str) -> str | None:
     if ask.probe and ask.probe.algo is not None:
         return ask.probe.algo
-    return declared(checkpoint, version)[0]
+    return declared(checkpoint, version, ask.flag("quantization"))[0]
 
 
 def _is_name(one: KvStatement, family: Family) -> bool:
     """ModelOpt's reader keeps whatever name stands there, and a quantised cache it is."""
-    return family == "modelopt_mixed" or (family == "modelopt_fp8" and one.form == "nested-algo")
+    said_so = one.form in ("nested-algo", "flat-algo")
+    return family == "modelopt_mixed" or (family == "modelopt_fp8" and said_so)
 
 
 def _asked(probe: Probe | None) -> tuple[bool, Evidence] | None:
@@ -156,31 +196,43 @@ def _loaded(checkpoint: Checkpoint, version: str) -> tuple[bool | None, Evidence
     return loaded, Evidence(f"rule §2.5, models of {version}", f"{name} {said}")
 
 
-def _backends(ask: Ask, version: str) -> tuple[list[rules.Backend | None], str]:
+def _backends(
+    checkpoint: Checkpoint, ask: Ask, version: str
+) -> tuple[list[rules.Backend | None], str]:
     """What is known of the backends that will run, and how they were found."""
     both = ("prefill_attention_backend", "decode_attention_backend")
     common = ask.flag("attention_backend")
     named = {ask.flag(flag) or common for flag in both} - {"", "auto"}
     if named:
-        return [_backend(name, version) for name in sorted(named)], ", ".join(sorted(named))
+        return [_backend(name, checkpoint, version) for name in sorted(named)], ", ".join(
+            sorted(named)
+        )
     if ask.sm in (None, 120, 121):
         told = f"no backend is named, on SM120 it is {' or '.join(rules.USUAL_BACKENDS)}, which"
-        return [_backend(name, version) for name in rules.USUAL_BACKENDS], told
+        return [_backend(name, checkpoint, version) for name in rules.USUAL_BACKENDS], told
     return [None], "no backend is named, and that of this GPU"
 
 
-def _backend(name: str, version: str) -> rules.Backend | None:
+def _backend(name: str, checkpoint: Checkpoint, version: str) -> rules.Backend | None:
+    # For a latent cache the same name is another program, which does not know of scales
+    # (0.5.23 flashinfer_mla_backend.py); what is stored then was not read.
+    latent = LATENT.intersection(checkpoint.architectures[:1]) or checkpoint.text.get(
+        "kv_lora_rank"
+    )
+    if name == "flashinfer" and latent:
+        return None
     return next((b for b in rules.BACKENDS if b.name == name and b.holds(version)), None)
 
 
-def _ignored(ask: Ask, version: str) -> bool:
-    found, _ = _backends(ask, version)
+def _ignored(checkpoint: Checkpoint, ask: Ask, version: str) -> bool:
+    found, _ = _backends(checkpoint, ask, version)
     return all(one is not None and one.on_fp8 == "ignores" for one in found)
 
 
 def _wide(
-    found: Scales, ask: Ask, fate: Fate, version: str
+    checkpoint: Checkpoint, ask: Ask, fate: Fate, version: str
 ) -> tuple[Verdict, tuple[Evidence, ...]]:
+    found = checkpoint.target
     if fate in ("no", "ignored"):
         return "safe", ()
     values = [*found.k.values(), *found.v.values()]
@@ -189,7 +241,7 @@ def _wide(
     if fate == "unknown":
         said = "a 16-bit cache would be wrong with scales loaded; whether they are is not known"
         return "unknown", (Evidence("rule §2.6", said),)
-    backends, told = _backends(ask, version)
+    backends, told = _backends(checkpoint, ask, version)
     reads = {None if one is None else one.on_wide for one in backends}
     rule = "; ".join(sorted({one.source for one in backends if one})) or "no rule"
     if reads == {False}:
@@ -208,9 +260,11 @@ def _is_named(ask: Ask) -> bool:
 
 
 def _narrow(
-    found: Scales, ask: Ask, dtype: str, fate: Fate, version: str
+    checkpoint: Checkpoint, ask: Ask, made: Effective, fate: Fate, version: str
 ) -> tuple[Verdict, tuple[Evidence, ...]]:
-    if path := ask.flag("quantization_param_path"):
+    found, dtype = checkpoint.target, made.dtype
+    # The engine looks at that file for this very argument alone (§2.4).
+    if made.argument == "fp8_e4m3" and (path := ask.flag("quantization_param_path")):
         return "unknown", (Evidence("--quantization-param-path", f"{path} was not read"),)
     if fate in ("no", "ignored") or found.state in ("partial", "ones"):
         return "lossy-uncalibrated", ()
@@ -219,12 +273,14 @@ def _narrow(
     if dtype != "fp8_e4m3":
         said = f"the scales were made for e4m3, and the cache is {dtype}"
         return "lossy-uncalibrated", (Evidence("scales", said),)
-    return _applied(ask, version)
+    return _applied(checkpoint, ask, version)
 
 
-def _applied(ask: Ask, version: str) -> tuple[Verdict, tuple[Evidence, ...]]:
+def _applied(
+    checkpoint: Checkpoint, ask: Ask, version: str
+) -> tuple[Verdict, tuple[Evidence, ...]]:
     """Calibrated scales are loaded: what the backends make of them."""
-    backends, told = _backends(ask, version)
+    backends, told = _backends(checkpoint, ask, version)
     ways = {"unknown" if one is None else one.on_fp8 for one in backends}
     rule = "; ".join(sorted({one.source for one in backends if one})) or "no rule"
     where = f"rule {rule}"

@@ -12,15 +12,16 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
-from firstlight.accuracy.classes import INDEXED
 from firstlight.accuracy.declared import Family, KvForm
-from firstlight.accuracy.engineclasses import DROPS, HIDES, LOADS, SHOWS
+from firstlight.accuracy.engineclasses import DROPS, HIDES, INDEXED, INDEXED_ALWAYS, LOADS, SHOWS
 
 READ = ("0.5.9", "0.5.12", "0.5.16", "0.5.20", "0.5.23")
 
 _FP4: tuple[Family, ...] = ("modelopt_fp4",)
 _FP8: tuple[Family, ...] = ("modelopt_fp8",)
 _MIXED: tuple[Family, ...] = ("modelopt_mixed",)
+_MXFP8: tuple[Family, ...] = ("modelopt_mxfp8",)
+_PLAIN: tuple[Family, ...] = ("fp8",)
 _QUANT = "layers/quantization"
 
 
@@ -55,8 +56,9 @@ class Override(Span):
 
     It applies to `architectures` whose text config has `key` ("" for any) and whose weights are
     `algo`, or where a flag of `flags` has one of `words`. `auto` becomes that, `always` every
-    value; values outside `allowed` are refused, () refuses none. `least_sm` is the compute
-    capability from which that is so; `below` is what `auto` becomes under it, "" leaves it alone.
+    value; values outside `allowed` are refused, () refuses none; `strict` refuses `auto` as well
+    where nothing rewrites it. `least_sm` is the compute capability from which that is so; `below`
+    is what `auto` becomes under it, "" leaves it alone.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Override(Span):
     auto: str = ""
     always: str = ""
     allowed: tuple[str, ...] = ()
+    strict: bool = False
     least_sm: int = 0
     below: str = ""
 
@@ -122,9 +125,18 @@ FORMS: tuple[FormRule, ...] = (
         "flat-scheme",
         True,
     ),
-    FormRule("0.5.9", "0.5.20", "§2.2: not before 0.5.20", ("fp8",), "flat-algo", False),
-    FormRule("0.5.20", "", f"§2.2; 0.5.23 {_QUANT}/fp8.py:273", ("fp8",), "flat-algo", True),
+    FormRule("0.5.9", "0.5.20", "§2.2: not before 0.5.20", _PLAIN, "flat-algo", False),
+    FormRule("0.5.20", "", f"§2.2; 0.5.23 {_QUANT}/fp8.py:273", _PLAIN, "flat-algo", True),
+    FormRule("0.5.9", "", f"0.5.23 {_QUANT}/fp8.py:344: no scheme", _PLAIN, "flat-scheme", False),
+    FormRule("0.5.9", "", f"0.5.23 {_QUANT}/fp8.py:344: no scheme", _PLAIN, "flat-name", False),
+    # Before 0.5.20 it is taken for plain FP8 of ModelOpt, which its weights are not.
+    FormRule("0.5.20", "", "0.5.23 configs/model_config.py:1875", _MXFP8, "flat-algo", True),
+    FormRule("0.5.20", "", "0.5.23 configs/model_config.py:1877", _MXFP8, "flat-scheme", True),
 )
+# Kinds of weights whose cache is FP8 without a word about it, and since when they are known.
+UNSAID: Mapping[Family, tuple[str, str]] = {
+    "minimax_m3_nvfp4": ("0.5.23", f"0.5.23 {_QUANT}/minimax_m3_nvfp4.py:32"),
+}
 
 _DTYPE = "§2.3; 0.5.23 mem_cache/kv_cache_dtype.py:34"
 VALUES: tuple[Value, ...] = (
@@ -139,46 +151,48 @@ VALUES: tuple[Value, ...] = (
 )
 
 _WIDE = ("bf16", "bfloat16")
+
+
+def _dsa(since: str, until: str, names: frozenset[str], key: str = "index_topk") -> Override:
+    return Override(
+        since,
+        until,
+        "§2.3; 0.5.9 server_args.py:1129, 0.5.12 :1692, 0.5.23 arg_groups/overrides.py:491",
+        "DSA",
+        architectures=names,
+        key=key,
+        auto="fp8_e4m3",
+        allowed=(*_WIDE, "fp8_e4m3"),
+        least_sm=100,
+        below="bfloat16",
+    )
+
+
 OVERRIDES: tuple[Override, ...] = (
     Override(
         "0.5.20",
         "",
         "0.5.23 arg_groups/overrides.py:522",
         "DSA with learnable sinks",
-        architectures=INDEXED,
+        architectures=INDEXED["0.5.20"],
         key="learnable_sink",
         auto="bfloat16",
         allowed=_WIDE,
     ),
-    Override(
-        "0.5.9",
-        "",
-        "§2.3; 0.5.9 server_args.py:1129, 0.5.12 :1692, 0.5.23 arg_groups/overrides.py:491",
-        "DSA",
-        architectures=INDEXED,
-        key="index_topk",
-        auto="fp8_e4m3",
-        allowed=(*_WIDE, "fp8_e4m3"),
-        least_sm=100,
-        below="bfloat16",
-    ),
+    _dsa("0.5.9", "0.5.16", INDEXED["0.5.9"]),
+    _dsa("0.5.16", "0.5.20", INDEXED["0.5.16"]),
+    _dsa("0.5.20", "", INDEXED["0.5.20"]),
+    # Their configurations have the key where the file has none.
+    _dsa("0.5.9", "", INDEXED_ALWAYS, key=""),
     Override(
         "0.5.12",
-        "0.5.16",
-        "§2.3; 0.5.12 arg_groups/deepseek_v4_hook.py:28",
+        "",
+        "§2.3; 0.5.12 arg_groups/deepseek_v4_hook.py:28; the pool has a layout of FP8 alone and "
+        "stops at 16 bits, which the arguments allow (0.5.23 deepseek_v4_memory_pool.py:321)",
         "DeepSeek-V4",
         architectures=frozenset({"DeepseekV4ForCausalLM"}),
         auto="fp8_e4m3",
         allowed=("fp8_e4m3",),
-    ),
-    Override(
-        "0.5.16",
-        "",
-        "§2.3; 0.5.23 arg_groups/overrides.py:892: it takes bfloat16 spelled so, not bf16",
-        "DeepSeek-V4",
-        architectures=frozenset({"DeepseekV4ForCausalLM"}),
-        auto="fp8_e4m3",
-        allowed=("bfloat16", "fp8_e4m3"),
     ),
     Override(
         "0.5.23",
@@ -209,6 +223,16 @@ OVERRIDES: tuple[Override, ...] = (
         flags=("attention_backend", "decode_attention_backend"),
         words=("tokenspeed_mla",),
         allowed=("fp8_e4m3",),
+        strict=True,
+    ),
+    Override(
+        "0.5.9",
+        "",
+        "0.5.9 server_args.py:1889, 0.5.23 arg_groups/overrides.py:1214: not spelled bfloat16",
+        "trtllm_mla",
+        flags=("attention_backend", "decode_attention_backend"),
+        words=("trtllm_mla",),
+        allowed=("bf16", "fp8_e4m3", "fp4_e2m1"),
     ),
     Override(
         "0.5.23",
@@ -224,7 +248,7 @@ OVERRIDES: tuple[Override, ...] = (
         "0.5.12",
         "§2.3; 0.5.9 server_args.py:1226",
         "NSA context parallel, in-seq-split",
-        architectures=INDEXED,
+        architectures=INDEXED["0.5.9"],
         key="index_topk",
         flags=("enable_nsa_prefill_context_parallel",),
         words=("true",),

@@ -173,7 +173,7 @@ def loads(sources: Sources, module: str, made: ast.ClassDef) -> bool | None:
     nearest = [one for where, one in parts if where == module and attentions(one)]
     layers = nearest or [one for _, one in parts]
     built = [with_quantisation(call) for one in layers for call in attentions(one)]
-    if not built or len(set(built)) > 1:
+    if not built or None in built or len(set(built)) > 1:
         return None
     if not built[0]:
         return False
@@ -199,12 +199,13 @@ def attentions(made: ast.ClassDef) -> list[ast.Call]:
     return [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == ATTENTION]
 
 
-def with_quantisation(call: ast.Call) -> bool:
-    """Whether an attention gets a `quant_config` that is not None by its very text."""
+def with_quantisation(call: ast.Call) -> bool | None:
+    """Whether an attention gets a `quant_config` that is not None by its very text; None where
+    it gets words that are written elsewhere."""
     for keyword in call.keywords:
         if keyword.arg == "quant_config":
             return not (isinstance(keyword.value, ast.Constant) and keyword.value.value is None)
-    return False
+    return None if any(keyword.arg is None for keyword in call.keywords) else False
 
 
 def maps(sources: Sources, where: str, made: ast.ClassDef) -> bool:

@@ -30,6 +30,7 @@ _ROLES = (
 _ALIKE = re.compile(
     r"\.(?P<role>kv|k|v)_(?:cache_)?(?:scale|scaling_factor|zero_point|scale_inv)$"
     r"|\.(?P<which>k|v)_bmm_quantizer\b"
+    r"|\.(?P<fake>k|v)_fake_quantizer\.qscale_act$"
     r"|\.(?:kv_cache|k_cache|v_cache)_?\w*scale\w*$"
 )
 
@@ -42,7 +43,7 @@ def role_of(pattern: str) -> tuple[str, str] | None:
         if found := spelling.search(pattern):
             return found[1], form
     if found := _ALIKE.search(pattern):
-        return found["role"] or found["which"] or "kv", "unknown"
+        return found["role"] or found["which"] or found["fake"] or "kv", "unknown"
     return None
 
 

@@ -62,6 +62,13 @@ def row(found: Audit, value: str) -> tuple[str, str, str, bool]:
     return cell.dtype, cell.scales, cell.verdict, cell.warned
 
 
+BITS = {"type": "float", "num_bits": 8.0}
+FP8_AND_SCHEME = {"quant_method": "fp8", "kv_cache_scheme": FP8_SCHEME}
+M3 = {
+    "quant_method": "mxfp8",
+    "moe_quant_algo": "NVFP4",
+    "moe_quant_format": "nvfp4-pack-quantized",
+}
 # What `kv_cache_quant_algo` becomes: facts §2.2, in the order of READ.
 FORMS: list[tuple[str, Mapping[str, Any], str]] = [
     ("FP4 flat scheme", DECLARED, "FP8 FP8 FP8 FP8 FP8"),
@@ -84,7 +91,29 @@ FORMS: list[tuple[str, Mapping[str, Any], str]] = [
         {"quant_method": "compressed-tensors", "kv_cache_scheme": CT_SCHEME | {"strategy": "x"}},
         "- - - - -",
     ),
-    ("MXFP8", modelopt("MXFP8", kv_cache_quant_algo="FP8"), "- - - FP8 FP8"),
+    ("MXFP8", modelopt("MXFP8", kv_cache_quant_algo="FP8"), "? ? ? FP8 FP8"),
+    ("MXFP8 scheme", modelopt("MXFP8", kv_cache_scheme=FP8_SCHEME), "? ? ? FP8 FP8"),
+    (
+        "MXFP8, the name first",
+        modelopt("MXFP8", kv_cache_scheme={"type": "int"}, kv_cache_quant_algo="FP8"),
+        "? ? ? FP8 FP8",
+    ),
+    ("bits with a point", modelopt("NVFP4", kv_cache_scheme=BITS), "FP8 FP8 FP8 FP8 FP8"),
+    (
+        "an algorithm beside the part",
+        DECLARED | {"quantization": {"quant_algo": "NVFP4"}},
+        "FP8 FP8 FP8 FP8 FP8",
+    ),
+    ("no other word is FP8", modelopt("NVFP4", kv_cache_quant_algo="FLOAT8"), "- - - - -"),
+    (
+        "compressed-tensors without a strategy",
+        {"quant_method": "compressed-tensors", "kv_cache_scheme": FP8_SCHEME},
+        "- - - - -",
+    ),
+    ("FP8, a scheme", FP8_AND_SCHEME, "- - - - -"),
+    ("FP8, both", FP8_AND_SCHEME | {"kv_cache_quant_algo": "FP8"}, "- - - FP8 FP8"),
+    ("AWQ", {"quant_method": "awq", "kv_cache_scheme": FP8_SCHEME}, "- - - - -"),
+    ("MiniMax-M3", M3, "? ? ? ? FP8"),
     ("a form of nobody's", {"quant_method": "quark", "kv_cache_quant_algo": "FP8"}, "? ? ? ? ?"),
     ("FP8 weights alone", {"quant_method": "fp8"}, "- - - - -"),
 ]
@@ -94,7 +123,7 @@ FORMS: list[tuple[str, Mapping[str, Any], str]] = [
 def test_what_each_version_makes_of_each_form(
     tmp_path: Path, block: Mapping[str, Any], said: str
 ) -> None:
-    nested = "quantization" in block
+    nested = "quantization" in block and "quant_algo" not in block
     found = made(tmp_path, block=None if nested else block)
     if nested:
         (tmp_path / "hf_quant_config.json").write_text(json.dumps(block))
@@ -267,7 +296,9 @@ ROOMLESS: list[tuple[str, Mapping[str, Any] | None, str]] = [
     ("ModelOpt FP8", modelopt("FP8"), "ignored"),
     ("ModelOpt mixed", modelopt("MIXED_PRECISION", quantized_layers={}), "ignored"),
     ("mixed, a name", modelopt("MIXED_PRECISION", kv_cache_quant_algo="INT8"), "unknown"),
-    ("a method of nobody's", {"quant_method": "gptq", "bits": 4}, "unknown"),
+    ("GPTQ", {"quant_method": "gptq", "bits": 4}, "ignored"),
+    ("ModelOpt FP8, a word", modelopt("FP8", kv_cache_quant_algo="auto"), "unknown"),
+    ("a method of nobody's", {"quant_method": "modelslim"}, "unknown"),
 ]
 
 
@@ -329,10 +360,142 @@ def test_dsa_follows_the_card(tmp_path: Path, sm: int, auto: str, e5m2: str) -> 
     assert asked(found, "0.5.16", None).cell("auto").dtype == "unknown"
 
 
-def test_deepseek_v4_takes_the_longer_spelling_alone(tmp_path: Path) -> None:
-    found = asked(made(tmp_path, name="DeepseekV4ForCausalLM", block=None))
-    assert (found.cell("auto").dtype, found.cell("bf16").dtype) == ("fp8_e4m3", "refused")
-    assert (found.cell("bfloat16").verdict, found.change) == ("safe", "bfloat16")
+@pytest.mark.parametrize("version", rules.READ[1:])
+def test_deepseek_v4_has_no_cache_of_16_bits(tmp_path: Path, version: str) -> None:
+    """From 0.5.16 on its arguments allow bfloat16, and its pool stops at it."""
+    found = asked(made(tmp_path, name="DeepseekV4ForCausalLM", block=None), version)
+    assert found.cell("auto").dtype == "fp8_e4m3"
+    assert {found.cell(value).verdict for value in ("bf16", "bfloat16")} == {"refused"}
+    assert (found.within, found.change) == (False, "")
+
+
+@pytest.mark.parametrize(
+    "name", ["HYV4ForCausalLM", "Dots3NoteForCausalLM", "GlmMoeDsaForCausalLM"]
+)
+def test_classes_that_came_to_be_sparse_later(tmp_path: Path, name: str) -> None:
+    found = made(tmp_path, name=name, block=None, index_topk=2048)
+    assert asked(found, "0.5.23").cell("auto").dtype == "fp8_e4m3"
+    assert asked(found, "0.5.20", 90).cell("auto").dtype == "bfloat16"
+
+
+def test_a_configuration_that_saves_no_defaults_is_sparse_all_the_same(tmp_path: Path) -> None:
+    glm = asked(made(tmp_path / "a", name="GlmMoeDsaForCausalLM", block=None))
+    dense = asked(made(tmp_path / "b", name="DeepseekV3ForCausalLM", block=None))
+    assert (glm.cell("auto").dtype, glm.within) == ("fp8_e4m3", False)
+    assert (dense.cell("auto").dtype, dense.within) == ("bfloat16", True)
+
+
+def test_minimax_m3_with_experts_of_nvfp4_has_fp8_unsaid(tmp_path: Path) -> None:
+    found = made(tmp_path, name="MiniMaxM3SparseForConditionalGeneration", block=M3)
+    table = asked(found)
+    assert (table.cell("auto").dtype, table.cell("bf16").verdict) == ("fp8_e4m3", "refused")
+    hopper = asked(found, sm=90)
+    assert (hopper.cell("auto").dtype, hopper.cell("bf16").verdict) == ("fp8_e4m3", "safe")
+    assert asked(found, "0.5.20").cell("auto").verdict == "unknown"
+
+
+def test_a_class_for_all_models_is_not_the_one_that_was_read(tmp_path: Path) -> None:
+    found = made(tmp_path / "a", name=QWEN35)
+    assert asked(found, "0.5.9").within
+    generic = asked(found, "0.5.9", model_impl="transformers")
+    assert (generic.cell("auto").verdict, generic.cell("bf16").verdict) == ("unknown", "safe")
+    probe = Probe("probe.json", algo="FP8", shows=False, loads=False)
+    flags = {"model_impl": "transformers"}
+    scaled = made(tmp_path / "b", CALIBRATED, QWEN35)
+    table = audit(scaled, Ask("0.5.23", flags, 120, probe=probe))
+    assert {table.cell(value).verdict for value in ("auto", "bf16")} == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    "method, flag, auto",
+    [
+        ("modelopt", "modelopt_fp4", "fp8_e4m3"),
+        ("modelopt", "modelopt", "fp8_e4m3"),
+        ("modelopt", "petit_nvfp4", "unknown"),
+        ("compressed-tensors", "w8a8_fp8", "bfloat16"),
+        ("awq", "awq_marlin", "bfloat16"),
+        ("awq", "quark", "unknown"),
+    ],
+)
+def test_a_flag_for_another_quantisation(tmp_path: Path, method: str, flag: str, auto: str) -> None:
+    block = DECLARED if method == "modelopt" else {"quant_method": method}
+    if method == "compressed-tensors":
+        block |= {"kv_cache_scheme": CT_SCHEME}
+    found = made(tmp_path, block=block)
+    assert asked(found, quantization=flag).cell("auto").dtype == auto
+
+
+STRANGE = "model.layers.0.self_attn.attn.k_scale"
+
+
+@pytest.mark.parametrize(
+    "name, tensor, verdict",
+    [
+        (LLAMA, STRANGE, "unknown"),
+        (QWEN3, STRANGE, "safe"),
+        ("Mystery", "model.layers.0.attention.k_proj.k_scale", "unknown"),
+        ("Mystery", "model.layers.0.self_attn.k_proj.k_zero_point", "safe"),
+    ],
+)
+def test_names_that_only_a_class_of_its_own_may_take(
+    tmp_path: Path, name: str, tensor: str, verdict: str
+) -> None:
+    """A name that the engine's map passes over may be a parameter's own."""
+    found = asked(made(tmp_path, (layer(0) | {tensor: f32(0.5)}, layer(1)), name))
+    assert found.cell("bf16").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    "name, tensor, fate",
+    [
+        (QWEN35, "k_scale", "yes"),
+        (QWEN35, "kv_scale", "unknown"),
+        (QWEN35, "k_proj.output_scale", "unknown"),
+        (LLAMA, "k_proj.output_scale", "yes"),
+        ("Qwen3NextForCausalLM", "k_scale", "unknown"),
+        ("Qwen3NextForCausalLM", "k_proj.k_scale", "yes"),
+        ("Qwen3MoeForCausalLM", "k_proj.k_scale", "ignored"),
+    ],
+)
+def test_a_class_may_have_a_map_of_its_own(
+    tmp_path: Path, name: str, tensor: str, fate: str
+) -> None:
+    parts = [layer(n) | {f"model.layers.{n}.self_attn.{tensor}": f32(0.5)} for n in range(2)]
+    found = asked(made(tmp_path, tuple(parts), name))
+    assert found.cell("fp8_e4m3").scales == fate
+    assert (found.cell("bf16").verdict == "safe") == (fate == "ignored")
+
+
+def test_quark_has_a_place_for_scales(tmp_path: Path) -> None:
+    found = asked(made(tmp_path, CALIBRATED, block={"quant_method": "quark"}))
+    assert (found.cell("auto").dtype, found.cell("auto").verdict) == ("bfloat16", "wrong")
+
+
+def test_a_latent_cache_has_another_program_of_the_same_name(tmp_path: Path) -> None:
+    found = made(tmp_path, CALIBRATED, "KimiVLForConditionalGeneration")
+    probe = Probe("probe.json", algo="FP8", shows=True, loads=True)
+    flags = {"attention_backend": "flashinfer"}
+    table = audit(found, Ask("0.5.23", flags, 120, probe=probe))
+    assert {table.cell(value).verdict for value in ("auto", "bf16")} == {"unknown"}
+
+
+def test_a_file_of_scales_is_for_one_argument(tmp_path: Path) -> None:
+    table = asked(made(tmp_path), quantization_param_path="/s.json")
+    verdicts = [table.cell(value).verdict for value in ("auto", "bf16", "fp8_e4m3")]
+    assert verdicts == ["lossy-uncalibrated", "safe", "unknown"]
+
+
+@pytest.mark.parametrize("version", ["0.5.12", "0.5.20"])
+def test_a_backend_that_stops_at_auto(tmp_path: Path, version: str) -> None:
+    table = asked(made(tmp_path), version, attention_backend="tokenspeed_mla")
+    verdicts = [table.cell(value).verdict for value in ("auto", "bf16", "fp8_e4m3")]
+    assert verdicts == ["refused", "refused", "lossy-uncalibrated"]
+
+
+def test_trtllm_mla_takes_the_shorter_spelling_alone(tmp_path: Path) -> None:
+    found = made(tmp_path)
+    table = asked(found, attention_backend="trtllm_mla", kv_cache_dtype="bfloat16")
+    assert (table.cell("bfloat16").verdict, table.change) == ("refused", "bf16")
 
 
 def test_a_backend_that_rewrites_the_argument(tmp_path: Path) -> None:

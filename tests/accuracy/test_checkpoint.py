@@ -76,7 +76,7 @@ FORMS: dict[str, tuple[dict[str, Any], tuple[str, str, str, str, str]]] = {
     ),
     "ModelOpt, MXFP8": (
         one(modelopt("MXFP8", kv_cache_quant_algo="FP8")),
-        ("config.json", "fp8", "MXFP8", "flat-algo", "FP8"),
+        ("config.json", "modelopt_mxfp8", "MXFP8", "flat-algo", "FP8"),
     ),
     "compressed-tensors, FP8": (
         one(

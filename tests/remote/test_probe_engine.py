@@ -66,6 +66,7 @@ def ask(models: Path, name: str, *more: str, cache: str = "") -> dict[str, Any]:
         (model("Plain", given="None"), True, False),
         (model("Plain", loads="pass"), True, None),
         (model("Plain").replace("quant_config=quant_config)", "prefix='x')"), True, False),
+        (model("Plain").replace("quant_config=quant_config)", "**common)"), True, None),
         (ANNOTATED, True, None),
         (ANNOTATED.replace(": object = 1", ", self.a = 1, 2"), True, None),
     ],
