@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from pydantic import JsonValue
+
+from benchmarks.kv_version import version_of
 from firstlight.accuracy.classes import KNOWN
 from firstlight.accuracy.geometry import Geometry, Latent
+from firstlight.accuracy.kvflags import flags
 from firstlight.accuracy.kvlaunch import Budget, Launch, Speculation
+from firstlight.accuracy.kvrules import since
 
 Published = Mapping[str, Any]
 
@@ -34,7 +40,7 @@ _DTYPES = {
 
 def gib(published: Published, key: str) -> float | None:
     value = published.get(key)
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def config_of(published: Published) -> dict[str, Any]:
@@ -67,35 +73,74 @@ def in_one_pool(config: dict[str, Any]) -> dict[str, Any]:
     return {**rest, "layer_types": kinds}
 
 
-def launch_of(published: Published, geometry: Geometry) -> Launch | None:
-    """The arguments of a row; None when its KV dtype is not of this engine."""
+def launch_of(published: Published, geometry: Geometry, version: str = "") -> Launch | None:
+    """The arguments of a row, of `version` or of the one it is taken for; None when its KV dtype is
+    not of this engine."""
     kv_dtype = _kv_dtype(published, geometry)
     if kv_dtype is None:
         return None
-    dp = (published.get("dp") or 1) if published.get("dp_attention") else 1
-    backends = (f"{kernel}_{phase}_backend" for kernel in ("nsa", "dsa") for phase in _PHASES)
-    flags = flags_of(published)
-    return Launch(
-        version=version_of(published),
+    version = version or version_of(published)
+    dp = (_number(published, "dp") or 1) if published.get("dp_attention") else 1
+    args = flags_of(published)
+    asked, attn_tp = _asked(version, args, geometry), _number(published, "attn_tp")
+    return replace(
+        asked,
         kv_dtype=kv_dtype,
-        tp=(published.get("attn_tp") or published.get("tp") or 1) * dp,
+        tp=attn_tp * dp if attn_tp else _number(published, "tp") or dp,
         dp=dp,
-        pp=published.get("pp") or 1,
-        page_size=published.get("page_size") or 1,
-        swa_ratio=published.get("swa_full_tokens_ratio") or 0.8,
-        state_ratio=float(flags.get("mamba_full_memory_ratio", 0.9)),
-        state_slots=_whole(flags.get("max_mamba_cache_size")),
-        radix="disable_radix_cache" not in flags,
-        max_running=published.get("max_running_requests") if geometry.states else None,
-        max_total_tokens=published.get("max_total_tokens_arg"),
+        pp=_number(published, "pp") or 1,
+        page_size=_number(published, "page_size") or 1,
+        swa_ratio=gib(published, "swa_full_tokens_ratio") or asked.swa_ratio,
+        max_running=_requests(published, args, dp),
+        max_total_tokens=_number(published, "max_total_tokens_arg"),
         device="npu" if published.get("sm") == "NPU" else "cuda",
-        dsa_raw=any(flags.get(backend) == "trtllm" for backend in backends),
-        language_only="language_model_only" in flags,
-        speculation=_speculation(published, flags),
+        dsa_raw=asked.dsa_raw or published.get("sm") == "ROCm",
+        speculation=_speculation(published, args, geometry, version),
     )
 
 
-_PHASES = ("prefill", "decode")
+def _asked(version: str, args: Mapping[str, str], geometry: Geometry) -> Launch:
+    """What the flags of a command say of the pools, as `invoke kv` reads them."""
+    kept = {name: _value(value) for name, value in args.items() if name in _FLAGS_READ}
+    return flags(version, kept, stateful=bool(geometry.states)).launch
+
+
+_FLAGS_READ = frozenset(
+    {
+        *("mamba_full_memory_ratio", "max_mamba_cache_size", "mamba_ssm_dtype"),
+        *("mamba_radix_cache_strategy", "mamba_scheduler_strategy", "linear_attn_backend"),
+        *("disable_overlap_schedule", "disable_radix_cache", "enable_linear_replayssm_spec"),
+        *("chunked_prefill_size", "swa_full_tokens_ratio"),
+        *("language_model_only", "mm_feature_transport"),
+        *("dsa_prefill_backend", "dsa_decode_backend"),
+        *("nsa_prefill_backend", "nsa_decode_backend"),
+    }
+)
+
+
+def _value(text: str) -> JsonValue:
+    return int(text) if re.fullmatch(r"-?\d+", text) else text or True
+
+
+def _number(published: Published, key: str) -> int | None:
+    value = published.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _requests(published: Published, args: Mapping[str, str], dp: int) -> int | None:
+    """Requests of all ranks: an argument is of all of them, the line of the log of one."""
+    if (asked := _whole(args.get("max_running_requests"))) is not None:
+        return asked
+    told = _number(published, "max_running_requests")
+    line = f"max_running_requests={told}," in " ".join(_lines(published))
+    return told * dp if told and line else told
+
+
+def _lines(published: Published) -> tuple[str, ...]:
+    figures = published.get("log_figures")
+    return tuple(map(str, figures)) if isinstance(figures, list) else ()
+
+
 _FLAG = re.compile(r"--([a-z][a-z0-9-]*)(?:[ =]+([^\s-][^\s,;)]*))?")
 
 
@@ -119,28 +164,40 @@ def _kv_dtype(published: Published, geometry: Geometry) -> str | None:
     return next((ours for key, ours in _DTYPES.items() if key in str(told).lower()), None)
 
 
-def version_of(published: Published) -> str:
-    """The version that is stated, else an early one of those whose lines look like these."""
-    if stated := re.match(r"\d+\.\d+\.\d+", str(published.get("sglang_version") or "")):
-        return stated[0]
-    lines = " ".join(map(str, published.get("log_figures") or ()))
-    new = published.get("draft_loaded_before_pool") or "allocated. dtype:" in lines
-    return "0.5.16" if new and "dtype=torch" not in lines else "0.5.12"
+# (steps, branches, draft tokens) that the engine takes where none is given, before 0.5.9
+# (`auto_choose_speculative_params`; 0.4.9 server_args.py:1855, 0.5.6:4525).
+_SHORT, _LONG = (3, 1, 4), (5, 4, 8)
+_SHORT_OF = ("Deepseek", "GptOss", "BailingMoe")
 
 
-def _speculation(published: Published, flags: Mapping[str, str]) -> Speculation | None:
+def _speculation(
+    published: Published, args: Mapping[str, str], geometry: Geometry, version: str
+) -> Speculation | None:
     """A draft that is no next-token head of the target is taken to have one layer (EAGLE)."""
     name = str(published.get("spec_algorithm") or "").upper()
     if not name:
         return None
     dflash = name.startswith("DFLASH")
     own = "nextn" not in str(published.get("draft_model_class") or "nextn").lower()
+    steps, branches, tokens = _drafted(args, geometry, version)
     return Speculation(
-        draft_tokens=_whole(flags.get("speculative_num_draft_tokens")) or 0,
+        draft_tokens=tokens,
         algorithm="dflash" if dflash else "eagle",
-        path=own or "speculative_draft_model_path" in flags,
+        path=own or "speculative_draft_model_path" in args,
         layers=1 if own and not dflash else None,
+        tree=steps * branches,
     )
+
+
+def _drafted(args: Mapping[str, str], geometry: Geometry, version: str) -> tuple[int, int, int]:
+    """Steps, branches and draft tokens; 0 tokens where the row has none and states depend on it."""
+    keys = ("num_steps", "eagle_topk", "num_draft_tokens")
+    steps, branches, tokens = (_whole(args.get(f"speculative_{key}")) for key in keys)
+    short = geometry.name.startswith(_SHORT_OF) and since(version, "0.4.7")
+    usual = _SHORT if short else _LONG
+    if steps is None:
+        return usual[0], usual[1], tokens or (0 if geometry.states else usual[2])
+    return steps, branches or 1, tokens or steps + 1
 
 
 def budget_of(published: Published) -> Budget | None:
@@ -153,5 +210,7 @@ def budget_of(published: Published) -> Budget | None:
     if before is None and after is not None and (weights := gib(published, "weights_gib")):
         before = after + weights
     if before is None or after is None or fraction is None:
+        return None
+    if not 0 < fraction < 1 or not before > 0:
         return None
     return Budget(before, after, fraction)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from benchmarks.kv_fields import faults, straightened
 from benchmarks.kv_published import (
     Published,
     budget_of,
@@ -62,13 +63,17 @@ class Scored:
 
 
 def score(published: Published) -> Scored:
-    """All checks of one row; one whose figures cannot be together says so and has none."""
-    calc = published.get("calc") or {}
+    """All checks of one row; one whose fields are odd, or whose figures cannot be together, says so
+    and has none."""
+    name, row_of = str(published.get("id")), straightened(published)
+    if odd := faults(row_of):
+        return Scored(name, "unreadable", False, (), "; ".join(odd))
+    calc = row_of.get("calc") or {}
     asked = calc.get("consistent") is True and not calc.get("circular")
     try:
-        return _score(published, str(published.get("id")), asked)
+        return _score(row_of, name, asked)
     except FirstlightError as error:
-        return Scored(str(published.get("id")), "unknown", asked, (), error.what)
+        return Scored(name, "unknown", asked, (), error.what)
 
 
 def _score(published: Published, name: str, asked: bool) -> Scored:
@@ -226,13 +231,13 @@ def _counted(published: Published, geometry: Geometry, launch: Launch) -> Iterat
     if geometry.states and launch.speculation and not launch.speculation.draft_tokens:
         return
     found = capacity(geometry, launch, budget.rest_gib)
-    count = judged("tokens", "tokens from memory", found.tokens, tokens, TOKENS_LIMIT)
+    count = judged("tokens", "tokens from memory", found.announced, tokens, TOKENS_LIMIT)
     slots = published.get("mamba_slots")
     if geometry.states and isinstance(slots, int):
         split = judged("split", "state slots", found.states.slots, slots, TOKENS_LIMIT)
         if split.verdict == "miss":
             given = replace(launch, state_slots=slots * launch.dp)
-            again = capacity(geometry, given, budget.rest_gib).tokens
+            again = capacity(geometry, given, budget.rest_gib).announced
             count = judged("tokens", "tokens from memory", again, tokens, TOKENS_LIMIT)
         if split.verdict == "miss" and count.verdict == "hit":
             note = "slots by an argument that the row does not have"
@@ -247,7 +252,9 @@ def _rule(published: Published) -> Iterator[Check]:
     """Without a config: whether the pools of the log fill the budget that the rule gives."""
     budget, pools = budget_of(published), (published.get("calc") or {}).get("pool_gib_total")
     capped = published.get("max_total_tokens_arg") is not None
-    if budget is None or not pools or capped or gib(published, "avail_before_load_gib") is None:
+    if budget is None or capped or gib(published, "avail_before_load_gib") is None:
+        return
+    if isinstance(pools, bool) or not isinstance(pools, int | float) or not pools > 0:
         return
     drafts = ("draft_k_gib", "draft_v_gib", "draft_kv_gib")
     target = pools - sum(gib(published, key) or 0.0 for key in drafts)

@@ -12,7 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firstlight.accuracy.classes import INDEXED, KNOWN, LATENT, NOT_MODELLED, STATEFUL, TWO_POOLS
+from firstlight.accuracy.classes import (
+    BY_RANK,
+    INDEXED,
+    KNOWN,
+    LATENT,
+    NOT_MODELLED,
+    STATEFUL,
+    TWO_POOLS,
+)
 from firstlight.accuracy.configkeys import (
     Config,
     absent,
@@ -108,6 +116,8 @@ def _missing_rows(name: str, text: Config) -> Iterator[str]:
 
 def _is_latent(name: str, text: Config) -> bool:
     if name and name not in LATENT:
+        return False
+    if name in BY_RANK and text.get("kv_lora_rank") is None:
         return False
     return (bool(name) or text.get("kv_lora_rank") is not None) and text.get("use_mla") is not False
 

@@ -1,6 +1,6 @@
 """The accuracy room: which model class keeps which kind of KV cache, as the engine has it (data).
 
-Read from the class lists of SGLang 0.5.9 to 0.5.23 (`configs/model_config.py`, `models/*.py`).
+Read from the class lists of SGLang 0.4.6 to 0.5.23 (`configs/model_config.py`, `models/*.py`).
 A class that is in no table here is unknown: its attention is asked for, not guessed.
 """
 
@@ -9,42 +9,49 @@ from __future__ import annotations
 # Every layer keeps K and V of its own heads in one pool; also where the model slides a window
 # over some layers, since the engine keeps whole rows for those too (Gemma 2 and 3, Cohere 2).
 _PLAIN = """
-AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM BaichuanForCausalLM BailingMoEForCausalLM
-BailingMoeForCausalLM BailingMoeV2ForCausalLM BertModel ChatGLMForCausalLM ChatGLMModel
-Cohere2ForCausalLM Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration
-CohereForCausalLM DeepseekForCausalLM DotsOCRForCausalLM Ernie4_5_ForCausalLM
+AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM BaichuanForCausalLM
+BailingMMNativeForConditionalGeneration BailingMoEForCausalLM BailingMoeForCausalLM
+BailingMoeV2ForCausalLM BertModel ChatGLMForCausalLM ChatGLMModel Cohere2ForCausalLM
+Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration CohereForCausalLM
+DeepseekForCausalLM DeepseekOCRForCausalLM DotsOCRForCausalLM Ernie4_5_ForCausalLM
 Ernie4_5_MoeForCausalLM Ernie4_5_VLMoeForConditionalGeneration Exaone4ForCausalLM
-ExaoneForCausalLM ExaoneMoEForCausalLM GPT2LMHeadModel GPTBigCodeForCausalLM GPTJForCausalLM
-Gemma2ForCausalLM Gemma3ForCausalLM Gemma3ForConditionalGeneration GemmaForCausalLM
-Glm4ForCausalLM Glm4MoeForCausalLM Glm4vForConditionalGeneration
-Glm4vMoeForConditionalGeneration GlmOcrForConditionalGeneration GraniteForCausalLM
-GraniteMoeForCausalLM GraniteMoeSharedForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
-HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM IQuestCoderForCausalLM InternLM2ForCausalLM
-InternLM3ForCausalLM InternS1ForConditionalGeneration InternVLChatModel LlamaForCausalLM
+ExaoneForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM GPT2LMHeadModel
+GPTBigCodeForCausalLM GPTJForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM
+Gemma3ForConditionalGeneration Gemma3nForCausalLM Gemma3nForConditionalGeneration
+GemmaForCausalLM Glm4ForCausalLM Glm4MoeForCausalLM Glm4vForConditionalGeneration
+Glm4vMoeForConditionalGeneration GlmAsrForConditionalGeneration GlmOcrForConditionalGeneration
+GraniteForCausalLM GraniteMoeForCausalLM GraniteMoeSharedForCausalLM Grok1ForCausalLM
+Grok1ModelForCausalLM HYV3ForCausalLM HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM
+IQuestCoderForCausalLM InternLM2ForCausalLM InternLM3ForCausalLM
+InternS1ForConditionalGeneration InternS1ProForConditionalGeneration InternVLChatModel
+LLaDA2MoeModelLM LightOnOCRForConditionalGeneration Llama4ForCausalLM LlamaForCausalLM
 LlamaForClassification LlavaForConditionalGeneration LlavaLlamaForCausalLM
-LlavaMistralForCausalLM LlavaQwenForCausalLM MiMoForCausalLM MiniCPMForCausalLM MiniCPMO
-MiniCPMV MiniMaxM2ForCausalLM Ministral3ForCausalLM Mistral3ForConditionalGeneration
-MistralForCausalLM MistralModel MixtralForCausalLM OPTForCausalLM Olmo2ForCausalLM
-OlmoForCausalLM OlmoeForCausalLM OrionForCausalLM PersimmonForCausalLM Phi3ForCausalLM
+LlavaMistralForCausalLM LlavaQwenForCausalLM MiDashengLMModel MiMoForCausalLM MiniCPMForCausalLM
+MiniCPMO MiniCPMV MiniMaxM2ForCausalLM Ministral3ForCausalLM Mistral3ForConditionalGeneration
+MistralForCausalLM MistralModel MixtralForCausalLM MultiModalityCausalLM
+NVILAForConditionalGeneration NVILALiteForConditionalGeneration NanbeigeForCausalLM
+OPTForCausalLM Olmo2ForCausalLM OlmoForCausalLM OlmoeForCausalLM OrionForCausalLM
+POINTSV15ChatModel PaddleOCRVLForConditionalGeneration PersimmonForCausalLM Phi3ForCausalLM
 Phi3SmallForCausalLM Phi4MMForCausalLM PhiForCausalLM PhiMoEForCausalLM QWenLMHeadModel
-QuantMixtralForCausalLM Qwen2AudioForConditionalGeneration Qwen2ForCausalLM
-Qwen2ForRewardModel Qwen2ForSequenceClassification Qwen2MoeForCausalLM
-Qwen2VLForConditionalGeneration Qwen2_5_VLForConditionalGeneration Qwen3ForCausalLM
-Qwen3ForSequenceClassification Qwen3MoeForCausalLM Qwen3OmniMoeForConditionalGeneration
-Qwen3VLForConditionalGeneration Qwen3VLMoeForConditionalGeneration SolarForCausalLM
-StableLmForCausalLM Starcoder2ForCausalLM Step3VLForConditionalGeneration TeleFLMForCausalLM
-TorchNativeLlamaForCausalLM XLMRobertaModel XverseForCausalLM XverseMoEForCausalLM
-XverseMoeForCausalLM YiVLForCausalLM
+QuantMixtralForCausalLM Qwen2AudioForConditionalGeneration Qwen2ForCausalLM Qwen2ForRewardModel
+Qwen2ForSequenceClassification Qwen2MoeForCausalLM Qwen2VLForConditionalGeneration
+Qwen2_5_VLForConditionalGeneration Qwen3ASRForConditionalGeneration Qwen3ForCausalLM
+Qwen3ForRewardModel Qwen3ForSequenceClassification Qwen3Model Qwen3MoeForCausalLM
+Qwen3OmniMoeForConditionalGeneration Qwen3VLForConditionalGeneration
+Qwen3VLMoeForConditionalGeneration SDARForCausalLM SDARMoeForCausalLM
+Sarashina2VisionForCausalLM SarvamMoEForCausalLM SolarForCausalLM StableLmForCausalLM
+Starcoder2ForCausalLM Step3VLForConditionalGeneration StepVLForConditionalGeneration
+TeleFLMForCausalLM TorchNativeLlamaForCausalLM VoxtralForConditionalGeneration XLMRobertaModel
+XverseForCausalLM XverseMoEForCausalLM XverseMoeForCausalLM YiVLForCausalLM
 """
 
 # One row of rank and rope for all heads (MLA).
 _LATENT = """
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
-DeepseekOCRForCausalLM DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM
-DeepseekVL2ForCausalLM DotsVLMForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM
-KimiK25ForConditionalGeneration KimiLinearForCausalLM KimiVLForConditionalGeneration
-LongcatFlashForCausalLM MiniCPM3ForCausalLM MistralLarge3ForCausalLM
-PixtralForConditionalGeneration SarvamMLAForCausalLM
+DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM DeepseekVL2ForCausalLM
+DotsVLMForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM KimiK25ForConditionalGeneration
+KimiLinearForCausalLM KimiVLForConditionalGeneration LongcatFlashForCausalLM MiniCPM3ForCausalLM
+MistralLarge3ForCausalLM PixtralForConditionalGeneration SarvamMLAForCausalLM
 """
 
 # Of those, the ones whose `index_topk` switches the sparse index (DSA) on.
@@ -53,35 +60,38 @@ DeepseekV32ForCausalLM DeepseekV3ForCausalLM GlmMoeDsaForCausalLM LongcatFlashFo
 MistralLarge3ForCausalLM PixtralForConditionalGeneration
 """
 
-# Two pools, one for the layers that slide; since which version of the five that were read.
-# (`is_hybrid_swa_model`: 0.5.9:1320, 0.5.12:1660, 0.5.16:1903, 0.5.20:2340, 0.5.23:2651)
+# Two pools, one for the layers that slide; since which version (`is_hybrid_swa_model`, 0.5.9:1320,
+# 0.5.23:2651; before 0.5.8 `is_hybrid_model` and a flag of its own for Llama 4).
 TWO_POOLS: dict[str, str] = {
-    "GptOssForCausalLM": "0.5.9",
-    "Llama4ForConditionalGeneration": "0.5.9",
-    "MiMoV2FlashForCausalLM": "0.5.9",
+    "MiMoV2FlashForCausalLM": "0.5.7",
+    "GptOssForCausalLM": "0.5.8",
+    "Llama4ForConditionalGeneration": "0.5.8",
     "Step3p5ForCausalLM": "0.5.9",
-    "Gemma4ForCausalLM": "0.5.12",
-    "Gemma4ForConditionalGeneration": "0.5.12",
+    "Gemma4ForCausalLM": "0.5.11",
+    "Gemma4ForConditionalGeneration": "0.5.11",
+    "MiMoV2ForCausalLM": "0.5.11",
     "LagunaForCausalLM": "0.5.12",
-    "MiMoV2ForCausalLM": "0.5.12",
-    "Gemma4UnifiedForConditionalGeneration": "0.5.16",
+    "Gemma4UnifiedForConditionalGeneration": "0.5.13",
+    "Step3p7ForConditionalGeneration": "0.5.13",
+    "UnlimitedOCRForCausalLM": "0.5.15",
     "MellumForCausalLM": "0.5.16",
-    "Step3p7ForConditionalGeneration": "0.5.16",
-    "UnlimitedOCRForCausalLM": "0.5.16",
-    "MuseGlimmerForCausalLM": "0.5.20",
-    "MuseGlimmerForConditionalGeneration": "0.5.20",
+    "MuseGlimmerForCausalLM": "0.5.18",
+    "MuseGlimmerForConditionalGeneration": "0.5.18",
+    "GraniteMoeSWAForCausalLM": "0.5.19",
+    "GraniteSWAForCausalLM": "0.5.19",
+    "DiffusionGemmaForBlockDiffusion": "0.5.21",
+    "IQuestQ1ForCausalLM": "0.5.21",
     "BeamForCausalLM": "0.5.23",
-    "DiffusionGemmaForBlockDiffusion": "0.5.23",
 }
 
 # Some layers keep a state of fixed size for each request, instead of or beside K and V.
 _STATEFUL = """
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
-FalconH1ForCausalLM GraniteMoeHybridForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
-Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration MiniCPMSALAForCausalLM NemotronHForCausalLM
-NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
-Qwen3NextForCausalLM Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM
-Qwen3_5MoeForConditionalGeneration
+FalconH1ForCausalLM GraniteMoeHybridForCausalLM InternS2PreviewForConditionalGeneration
+KimiLinearForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration
+MiniCPMSALAForCausalLM NemotronHForCausalLM NemotronH_Nano_Omni_Reasoning_V3
+NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3 Qwen3NextForCausalLM Qwen3_5ForCausalLM
+Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration
 """
 
 # Known to the engine, and not to this arithmetic: what would have to be read first.
@@ -96,12 +106,24 @@ NOT_MODELLED: dict[str, str] = {
     "MllamaForConditionalGeneration": "the rows of Mllama's cross attention",
 }
 
+# Where the engine takes the checkpoint itself for the draft's path when none is given, from 0.5.14
+# on, when a path first prices a draft (0.5.14 arg_groups/speculative_hook.py:290-305).
+_OWN_PATH = """
+BailingMoeForCausalLM BailingMoeV2ForCausalLM BailingMoeV2_5ForCausalLM DeepseekV32ForCausalLM
+DeepseekV3ForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM
+HYV3ForCausalLM MistralLarge3ForCausalLM PixtralForConditionalGeneration
+"""
+
 # Blocks that hold more than one attention layer each.
 LAYERS_PER_BLOCK: dict[str, int] = {"LongcatFlashForCausalLM": 2}
+
+# Latent only where the config has a rank: before Mistral Large 3 a Pixtral had heads.
+BY_RANK = frozenset({"PixtralForConditionalGeneration"})
 
 PLAIN = frozenset(_PLAIN.split())
 LATENT = frozenset(_LATENT.split())
 INDEXED = frozenset(_INDEXED.split())
 STATEFUL = frozenset(_STATEFUL.split())
+OWN_PATH = frozenset(_OWN_PATH.split())
 
 KNOWN = PLAIN | LATENT | STATEFUL | TWO_POOLS.keys() | NOT_MODELLED.keys()

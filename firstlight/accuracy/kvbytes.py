@@ -1,6 +1,6 @@
 """The accuracy room: bytes of one token on one GPU, as the engine prices and as it stores them.
 
-Both are the same almost always. They differ for FP8 rows of DSA before 0.5.20 (priced without their
+Both are the same almost always. They differ for FP8 rows of DSA before 0.5.17 (priced without their
 scales), for the index of an NPU before 0.5.20, and where a draft is priced like the target's
 layers. Formulas: facts §3.2 and §3.5, sources in kvrules.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from firstlight.accuracy.classes import OWN_PATH
 from firstlight.accuracy.geometry import Geometry, Heads, Latent, Layer
 from firstlight.accuracy.kvlaunch import Launch, is_fp4, width
 
@@ -64,6 +65,7 @@ def _latent_row(shape: Latent, layers: Sequence[Layer], launch: Launch) -> Row:
     keys = [layer for layer in layers if layer.indexed or not launch.rules.index_shared]
     index = _index_bytes(shape, launch) * len(keys)
     priced_index = index if launch.rules.index_npu else shape.index_bytes * len(keys)
+    priced_index *= launch.rules.index_priced
     if is_fp4(launch.kv_dtype):
         scales = shape.row // _FP4_BLOCK * len(layers)
         return Row(raw // 2, 0, index, scales, raw // 2 + scales + priced_index)
@@ -101,12 +103,15 @@ def own_draft(geometry: Geometry, launch: Launch) -> Row:
 def priced_layers(geometry: Geometry, launch: Launch) -> int:
     """Draft layers that the engine counts when it prices a token (facts §3.5).
 
-    0.5.16 counts only with an explicit path, by the draft config's `num_nextn_predict_layers`, and
-    where that key is absent, as in Qwen3.5, by all hidden layers. From 0.5.20 the key of the target
-    counts without a path too, and a path gives the layers of its own head.
+    From 0.5.14 it counts only with a path, given or set by itself, by the draft config's
+    `num_nextn_predict_layers`, and where that key is absent, as in Qwen3.5, by all hidden layers.
+    From 0.5.20 the key of the target counts without a path too, and a path gives the layers of its
+    own head.
     """
     spec, rule = launch.speculation, launch.rules.draft
-    if spec is None or rule == "outside" or (rule == "path" and not spec.path):
+    if spec is None or rule == "outside":
+        return 0
+    if rule == "path" and not (spec.path or geometry.name in OWN_PATH):
         return 0
     if spec.layers is not None:
         return spec.layers
@@ -125,7 +130,7 @@ def with_draft(cell: Row, full: Sequence[Layer], geometry: Geometry, launch: Lau
     drafts = priced_layers(geometry, launch)
     if not drafts:
         return price
-    if launch.rules.draft == "path":
+    if not launch.rules.index_shared:
         return int(price * (1 + drafts / len(full)))
     index = cell.index_bytes
     each = index // max(1, sum(layer.indexed for layer in full)) if index else 0

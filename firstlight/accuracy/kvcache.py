@@ -19,7 +19,10 @@ from firstlight.accuracy.kvbytes import Row, own_draft, row, stages, with_draft
 from firstlight.accuracy.kvlaunch import GIB, Launch, is_fp4, reserve_gib
 from firstlight.accuracy.kvrules import rules_for, since
 from firstlight.accuracy.kvstate import StatePool, state_pool
+from firstlight.accuracy.kvwindow import by_requests, sliding_tokens, window_cap
 from firstlight.core.errors import FirstlightError
+
+_HEADROOM_BUFFER = 100
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Capacity:
     """What one launch holds. `priced_bytes` is what the engine divides by: a token of all pools.
 
     `kv_gib` is what was left for the pools, `refused` the reason why the engine would not start,
-    "" when it would.
+    "" when it would. `headroom` are tokens that a version adds for drafts, beyond its budget.
     """
 
     kv_dtype: str
@@ -53,8 +56,14 @@ class Capacity:
     reserve_gib: float
     pools: tuple[Pool, ...]
     states: StatePool
+    headroom: int = 0
     refused: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def announced(self) -> int:
+        """What the server calls max_total_num_tokens."""
+        return self.tokens + self.headroom
 
     @property
     def row_bytes(self) -> int:
@@ -74,6 +83,7 @@ def capacity(geometry: Geometry, launch: Launch, rest_gib: float) -> Capacity:
     states = state_pool(geometry, launch, left)
     kv_gib = left - states.spec_gib - states.charged_gib
     tokens = max(0, _tokens(geometry, launch, int(kv_gib * GIB)))
+    headroom = _headroom(launch, tokens)
     return Capacity(
         kv_dtype=launch.kv_dtype,
         tokens=tokens,
@@ -81,8 +91,9 @@ def capacity(geometry: Geometry, launch: Launch, rest_gib: float) -> Capacity:
         kv_gib=kv_gib,
         rest_gib=rest_gib,
         reserve_gib=reserve,
-        pools=tuple(_pools(geometry, launch, tokens)) if tokens > 0 else (),
+        pools=tuple(_pools(geometry, launch, tokens + headroom)) if tokens > 0 else (),
         states=states,
+        headroom=headroom,
         refused=_no_memory(left, kv_gib) or _refusal(geometry, launch, states, tokens),
         notes=tuple(_notes(geometry, launch)),
     )
@@ -113,6 +124,8 @@ def _stage_price(geometry: Geometry, launch: Launch, stage: tuple[Layer, ...]) -
     priced = cell.priced_bytes
     if launch.rules.pools_draft and _prices_here(launch):
         priced = with_draft(cell, full, geometry, launch)
+    if full and window_cap(geometry, launch) is not None:
+        return priced
     ratio = launch.swa_ratio if full else 1
     return priced + ratio * window.priced_bytes
 
@@ -133,6 +146,8 @@ def _stage_tokens(
 ) -> int:
     priced = _stage_price(geometry, launch, stage)
     full, sliding = _parts(stage)
+    if sliding and (cap := window_cap(geometry, launch)) is not None:
+        kv_bytes -= cap * row(sliding, launch).priced_bytes
     if sliding and full and launch.rules.two_steps:
         each = row(full, launch).priced_bytes + row(sliding, launch).priced_bytes
         first = _capped(launch, kv_bytes // each) // launch.page_size * launch.page_size
@@ -142,13 +157,20 @@ def _stage_tokens(
     return tokens // launch.page_size * launch.page_size
 
 
+def _headroom(launch: Launch, tokens: int) -> int:
+    """Tokens for what is drafted and verified, in whole pages (0.4.4 to 0.5.6).
+
+    `asked` are the requests of all ranks: that version did not divide them."""
+    spec = launch.speculation
+    if not launch.rules.headroom or spec is None or spec.tree is None or tokens <= 0:
+        return 0
+    more = (launch.asked or 0) * (spec.tree + spec.draft_tokens) + _HEADROOM_BUFFER
+    page = launch.page_size
+    return _capped(launch, tokens + more) // page * page - tokens
+
+
 def _capped(launch: Launch, tokens: int) -> int:
     return tokens if launch.max_total_tokens is None else min(tokens, launch.max_total_tokens)
-
-
-def sliding_tokens(launch: Launch, tokens: int) -> int:
-    """Tokens of the sliding pool that stand beside `tokens` of the other."""
-    return int(tokens * launch.swa_ratio) // launch.page_size * launch.page_size
 
 
 def _pools(geometry: Geometry, launch: Launch, tokens: int) -> Iterator[Pool]:
@@ -158,7 +180,7 @@ def _pools(geometry: Geometry, launch: Launch, tokens: int) -> Iterator[Pool]:
     if full:
         yield Pool("full", tokens, tokens + launch.page_size, row(full, launch))
     if sliding:
-        window = sliding_tokens(launch, tokens) if full else tokens
+        window = sliding_tokens(geometry, launch, tokens) if full else tokens
         yield Pool("sliding", window, window + launch.page_size, row(sliding, launch))
     draft = own_draft(geometry, launch)
     if draft.stored_bytes:
@@ -179,7 +201,7 @@ def _refusal(geometry: Geometry, launch: Launch, states: StatePool, tokens: int)
         return f"the state pool has {slots} slots, one request takes {need}"
     if tokens <= 0:
         return "the memory that is left holds no page of tokens: raise --mem-fraction-static"
-    window = sliding_tokens(launch, tokens)
+    window = sliding_tokens(geometry, launch, tokens)
     if geometry.sliding and launch.rules.swa_floor and geometry.full:
         floor = geometry.window + launch.page_size
         if geometry.window and floor >= window:
@@ -198,6 +220,8 @@ def _notes(geometry: Geometry, launch: Launch) -> Iterator[str]:
     if full and not is_fp4(launch.kv_dtype) and cell.stored_bytes != cell.priced_bytes:
         stored, priced = cell.stored_bytes, cell.priced_bytes
         yield f"a token is priced {priced:,} bytes and takes {stored:,}: the pool is off its budget"
+    if by_requests(geometry, launch) and not launch.chunk:
+        yield "--chunked-prefill-size is not given: the sliding pool is sized by its ratio"
     if launch.speculation and launch.rules.draft == "outside":
         yield "the draft's pool lies outside the budget in this version"
     yield from geometry.notes

@@ -34,7 +34,7 @@ COUNTS = (
     *(*_TP, *_DP, *_PP, *_ATTN_DP, *_ATTN_CP),
     *("page_size", "max_running_requests", "max_total_tokens", "max_mamba_cache_size"),
     *("context_length", "chunked_prefill_size", "speculative_num_draft_tokens"),
-    *("speculative_num_steps", "dcp_size"),
+    *("speculative_num_steps", "speculative_eagle_topk", "dcp_size"),
 )
 # What the engine takes for most models where a launch names a draft and no length (facts §3.7).
 _DRAFT_TOKENS = 4
@@ -128,6 +128,7 @@ def _sizes(version: str, args: Args, kv_dtype: str) -> tuple[Launch, int]:
         swa_ratio=_number(args, "swa_full_tokens_ratio") or 0.8,
         radix=not args.get("disable_radix_cache"),
         max_running=_count(args, "max_running_requests"),
+        chunk=_chunk(args),
         max_total_tokens=_count(args, "max_total_tokens"),
         language_only=bool(args.get("language_model_only")),
         features_on_gpu=args.get("mm_feature_transport") in _ON_GPU,
@@ -149,6 +150,12 @@ def _count(args: Args, *names: str, least: int = 0) -> int | None:
             raise _refused(name, value, wanted)
         return found
     return None
+
+
+def _chunk(args: Args) -> int | None:
+    # -1 switches chunks off.
+    found = _count(args, "chunked_prefill_size", least=-1)
+    return found if found and found > 0 else None
 
 
 def _number(args: Args, name: str) -> float | None:
@@ -201,7 +208,9 @@ def _speculation(args: Args) -> tuple[Speculation | None, list[str]]:
         notes.append(f"the rows of a {algorithm} draft are its own, and its config is not read")
     elif path:
         notes.append("the draft model's config is not read: its layers are taken as the head's")
-    return Speculation(tokens, "dflash" if own else "eagle", path), notes
+    branches = _count(args, "speculative_eagle_topk")
+    tree = steps * branches if steps and branches else None
+    return Speculation(tokens, "dflash" if own else "eagle", path, tree=tree), notes
 
 
 def _strategy(version: str, args: Args) -> tuple[Strategy, bool, list[str]]:
@@ -213,7 +222,7 @@ def _strategy(version: str, args: Args) -> tuple[Strategy, bool, list[str]]:
         if asked not in get_args(Strategy):
             raise _refused(names[0], asked, " or ".join(get_args(Strategy)))
         return cast(Strategy, asked), overlap, []
-    if not since(version, "0.5.16"):
+    if not since(version, "0.5.14"):
         return "no_buffer", overlap, []
     triton = (a_text(args.get("linear_attn_backend")) or "triton") == "triton"
     wanted = overlap or (_count(args, "page_size") or 1) > 1

@@ -63,7 +63,7 @@ def default_fraction(
     """The fraction for a card of `gpu_mib` (the least of all, as nvidia-smi says it).
 
     `latent` for MLA models. `prefill_graphs` None means that version's default: off in 0.5.9, on
-    from 0.5.12. `chunk` is --chunked-prefill-size where it is given.
+    from 0.5.10. `chunk` is --chunked-prefill-size where it is given.
     """
     tokens, batch = _tier(launch, gpu_mib)
     tokens = chunk or tokens
@@ -71,9 +71,9 @@ def default_fraction(
     if launch.dp > 1:
         reserved += batch * launch.dp * (4.5 if batch > 300 else 3)
     if prefill_graphs is None:
-        prefill_graphs = since(launch.version, "0.5.12")
+        prefill_graphs = since(launch.version, "0.5.10")
     if prefill_graphs:
-        latent_here = latent and since(launch.version, "0.5.12")
+        latent_here = latent and since(launch.version, "0.5.10")
         reserved += 1.5 * _GIB_MIB if latent_here else 8 * captured(tokens)
     if gpu_mib > 60 * _GIB_MIB:
         reserved = max(reserved, _LEAST_MIB)
@@ -92,10 +92,10 @@ def _tier(launch: Launch, gpu_mib: int) -> tuple[int, int]:
 
 
 def _drafting(launch: Launch) -> int:
-    """What speculation is kept for, until 0.5.16 counted the draft itself."""
-    if launch.speculation is None or since(launch.version, "0.5.16"):
+    """What speculation is kept for, until 0.5.14 counted the draft itself."""
+    if launch.speculation is None or since(launch.version, "0.5.14"):
         return 0
-    return 4 * _GIB_MIB if since(launch.version, "0.5.12") else 2 * _GIB_MIB
+    return 4 * _GIB_MIB if since(launch.version, "0.5.10") else 2 * _GIB_MIB
 
 
 def captured(most: int) -> int:

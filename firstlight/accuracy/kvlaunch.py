@@ -39,9 +39,10 @@ _FP4 = ("fp4", "fp4_e2m1", "fp4_mx_block16", "nvfp4")
 class Speculation:
     """Speculative decoding with `draft_tokens` (D) a step.
 
-    `path`: --speculative-draft-model-path is given. `layers` of the draft model's own config; None
-    means the target's own next-token head. `row_bytes`: bytes per token and GPU of a draft whose
-    rows are not like the target's (DFLASH).
+    `path`: --speculative-draft-model-path is given (what the engine sets itself is known).
+    `layers` of the draft model's own config; None means the target's own next-token head.
+    `row_bytes`: bytes per token and GPU of a draft whose rows are not like the target's (DFLASH).
+    `tree`: --speculative-num-steps times --speculative-eagle-topk, None where neither is known.
     """
 
     draft_tokens: int
@@ -49,6 +50,7 @@ class Speculation:
     path: bool = False
     layers: int | None = None
     row_bytes: int | None = None
+    tree: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Launch:
     --mamba-radix-cache-strategy, `swa_ratio` --swa-full-tokens-ratio. `kv_dtype` is a dtype, never
     `auto`: what auto becomes is for the audit to say. `dsa_raw`: the DSA kernels read FP8 rows
     without scales (trtllm, tilelang). `features_on_gpu`: --mm-feature-transport is not cpu.
+    `chunk`: --chunked-prefill-size, None where it is not known or off.
     """
 
     version: str = "0.5.23"
@@ -78,6 +81,7 @@ class Launch:
     overlap: bool = True
     replay_states: bool = False
     max_running: int | None = None
+    chunk: int | None = None
     max_total_tokens: int | None = None
     speculation: Speculation | None = None
     language_only: bool = False
@@ -99,16 +103,22 @@ class Launch:
         return self.tp // self.dp // self.cp
 
     @property
+    def asked(self) -> int | None:
+        """Requests at once on all ranks, as asked for; 48 when only speculation asks."""
+        return self.max_running or (_SPEC_RUNNING if self.speculation else None)
+
+    @property
     def running(self) -> int | None:
-        """Requests at once on one rank, as asked for; 48 when only speculation asks."""
-        asked = self.max_running or (_SPEC_RUNNING if self.speculation else None)
-        return max(1, asked // self.dp) if asked else None
+        """Requests at once on one rank, as asked for."""
+        return max(1, self.asked // self.dp) if self.asked else None
 
     @property
     def slots_per_request(self) -> int:
         """State slots that one running request takes (facts §3.3)."""
-        if not self.radix:
+        if not self.radix or self.rules.state == "requests":
             return 1
+        if self.rules.state == "share":
+            return 3
         if self.strategy == "no_buffer":
             return 3
         once = self.speculation and self.rules.spec_tracks_once
@@ -147,7 +157,7 @@ def width(kv_dtype: str) -> int:
 class Budget:
     """Free memory of one GPU around the loading of weights, the least of all ranks.
 
-    `before_gib` after the process groups are up, `after_gib` after the weights (and, from 0.5.16,
+    `before_gib` after the process groups are up, `after_gib` after the weights (and, from 0.5.14,
     the draft's), `fraction` is --mem-fraction-static. `measured` is False where `after_gib` is an
     estimate from the weights on disk.
     """
@@ -178,7 +188,7 @@ class Budget:
 
 
 def reserve_gib(launch: Launch, multimodal: bool) -> float:
-    """What is kept off the budget for the embeddings of pictures (0.5.20 on; facts §3.1)."""
+    """What is kept off the budget for the embeddings of pictures (0.5.18 on; facts §3.1)."""
     if not multimodal or launch.language_only or not launch.rules.reserve_mib:
         return 0.0
     return (launch.rules.reserve_mib + (1024 if launch.features_on_gpu else 0)) / _MIB_PER_GIB

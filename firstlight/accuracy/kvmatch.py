@@ -145,7 +145,7 @@ def _states(
     if by_log is not None and told.slots is not None:
         made = capacity(geometry, launch, by_log.rest_gib).states.slots
         yield Figure("slots of the state pool", made, told.slots, "slots", slack=1)
-    # Before 0.5.20 a stage is charged with the states of all, and its pool has its own.
+    # Before 0.5.17 a stage is charged with the states of all, and its pool has its own.
     whole = launch.pp == 1 or launch.rules.stage_states
     if told.state_gib is not None and told.slots is not None and whole:
         stored = (told.slots + 1) * exactly.states.slot_bytes / GIB

@@ -6,7 +6,7 @@ what is left between the two. Formulas and their sources by version: facts §3.3
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstlight.accuracy.geometry import Geometry
 from firstlight.accuracy.kvbytes import stages
@@ -31,7 +31,7 @@ class StateBytes:
 class StatePool:
     """The state pool of one GPU. `charged_gib` is what the engine takes off the budget for the
     slots, `spec_gib` for the states between draft tokens; the pool has one slot more than
-    `slots`, for padding, which is charged from 0.5.20 on."""
+    `slots`, for padding, which is charged from 0.5.17 on."""
 
     slots: int = 0
     requests: int = 0
@@ -71,7 +71,9 @@ def state_pool(geometry: Geometry, launch: Launch, rest_gib: float) -> StatePool
     """
     if not geometry.states:
         return StatePool()
-    each = charged_bytes(geometry, launch)
+    each, launch = charged_bytes(geometry, launch), _as_kept(geometry, launch)
+    if launch.rules.state in ("requests", "share"):
+        return _unsolved(geometry, launch, each, rest_gib)
     rules, drafts = launch.rules, _drafts(launch)
     spare = 1 if rules.state == "padded" else 0
     if rules.state == "first":
@@ -85,24 +87,55 @@ def state_pool(geometry: Geometry, launch: Launch, rest_gib: float) -> StatePool
     return StatePool(slots, slots // launch.slots_per_request, each, taken, spec_gib)
 
 
+def _as_kept(geometry: Geometry, launch: Launch) -> Launch:
+    """The launch with the radix cache off where that version had none for such states."""
+    rules = launch.rules
+    mamba = geometry.states[0].kind == "Mamba 2"
+    without = rules.state == "requests" or (rules.state == "share" and mamba)
+    return replace(launch, radix=False) if without else launch
+
+
+def _unsolved(geometry: Geometry, launch: Launch, each: int, rest_gib: float) -> StatePool:
+    """Before 0.5.7 each slot has the states between draft tokens with it, which 0.5.2 and 0.5.3 do
+    not charge; a share of the memory is divided by the ranks of DP attention for GDN alone."""
+    drafts = _drafts(launch) if launch.rules.state == "share" else 0
+    if launch.radix:
+        slots = int(_share_bytes(launch, rest_gib) // each // (1 + drafts))
+    else:
+        slots = launch.state_slots or launch.asked or launch.rules.slots
+    if not launch.radix or geometry.states[0].kind == "GDN":
+        slots //= launch.dp
+    taken = slots * each / GIB
+    return StatePool(slots, slots // launch.slots_per_request, each, taken, taken * drafts)
+
+
 def _drafts(launch: Launch) -> int:
     return launch.speculation.draft_tokens if launch.speculation and not launch.replay_states else 0
 
 
+def _by_requests(launch: Launch) -> int | None:
+    """Slots where they are as many as the requests asked for: without a radix cache."""
+    return None if launch.radix else launch.asked or launch.rules.slots or None
+
+
 def _verified(launch: Launch, slots: int) -> int:
     """Requests that can have states between draft tokens."""
-    if launch.state_slots is None and not launch.radix and launch.max_running is not None:
+    if launch.state_slots is None and _by_requests(launch) is not None:
         return slots
     return min(launch.running or 0, slots // launch.slots_per_request)
+
+
+def _share_bytes(launch: Launch, rest_gib: float) -> float:
+    # In the order of the engine's own operations, so that the last bit agrees too.
+    return rest_gib * launch.state_ratio / (1 + launch.state_ratio) * GIB
 
 
 def _slots(launch: Launch, each: int, rest_gib: float, drafts: int, spare: int) -> int:
     if launch.state_slots is not None:
         return launch.state_slots // launch.dp
-    if not launch.radix and launch.max_running is not None:
-        return max(spare, launch.max_running // launch.dp)
-    # In the order of the engine's own operations, so that the last bit agrees too.
-    budget = rest_gib * launch.state_ratio / (1 + launch.state_ratio) * GIB
+    if (asked := _by_requests(launch)) is not None:
+        return max(spare, asked // launch.dp)
+    budget = _share_bytes(launch, rest_gib)
     if drafts:
         ahead = each * (1 + drafts) if spare else 0
         return int((budget - ahead) // (each * (1 + drafts / launch.slots_per_request)))

@@ -38,6 +38,23 @@ def test_an_override_of_a_part_leaves_the_rest_of_it() -> None:
         assert overridden(config, odd) == config
 
 
+def test_a_pixtral_is_latent_where_it_has_a_rank() -> None:
+    """PixtralForConditionalGeneration is Pixtral 12B and Mistral Large 3 both."""
+    text = {"num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 8}
+    heads = {"architectures": ["PixtralForConditionalGeneration"], "text_config": text}
+    with_dim = {**heads, "text_config": {**text, "head_dim": 128}}
+    assert known(with_dim).full[0].rows == Heads(8, 128, 128)
+    ranked = {**text, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128}
+    assert known({**heads, "text_config": ranked}).full[0].rows == Latent(512, 64)
+
+
+def test_a_deepseek_ocr_has_heads() -> None:
+    """Its class is not among the latent ones, though its config is a DeepSeek-V2's."""
+    language = {"num_hidden_layers": 12, "num_attention_heads": 10, "hidden_size": 1280}
+    config = {"architectures": ["DeepseekOCRForCausalLM"], "language_config": language}
+    assert known(config).full[0].rows == Heads(10, 128, 128)
+
+
 def test_a_model_of_states_alone_is_not_sized() -> None:
     config = dict(EVERY["kimi-linear"])
     states: dict[str, object] = dict(config["linear_attn_config"])

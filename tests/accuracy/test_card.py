@@ -193,8 +193,8 @@ def test_the_drafts_rows_are_told_where_they_lie_outside_the_budget() -> None:
 
 
 def test_a_version_that_was_not_read_is_on_the_card() -> None:
-    found = card(known(shapes.LLAMA_8B), Launch(version="0.5.18"), 10.0)
-    assert "Note: 0.5.18 was not read: either 0.5.16 or 0.5.20" in text(found)
+    found = card(known(shapes.LLAMA_8B), Launch(version="0.6.1"), 10.0)
+    assert "Note: 0.6.1 is newer than what was read; the rules of 0.5.23 are taken" in text(found)
 
 
 @settings(max_examples=40, deadline=None)

@@ -60,7 +60,7 @@ def test_the_worked_example_to_the_token() -> None:
     assert found == EXAMPLE
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [rules.version for rules in READ if rules.state != "requests"])
 @pytest.mark.parametrize("tp", [4, 8])
 def test_the_engines_split_is_the_same_in_all_versions(version: str, tp: int) -> None:
     if tp == 4:  # the slots are twice as large there: 184 of them, and as many bytes
@@ -148,7 +148,8 @@ def test_a_pool_that_is_priced_too_low_is_said() -> None:
     [
         ("0.5.9", True, 61),
         ("0.5.12", True, 61),
-        ("0.5.16", False, 61),
+        ("0.5.13", True, 61),
+        ("0.5.14", False, 62),  # the engine takes the checkpoint for the path
         ("0.5.16", True, 62),
         ("0.5.20", False, 62),
         ("0.5.23", True, 62),
@@ -157,6 +158,32 @@ def test_a_pool_that_is_priced_too_low_is_said() -> None:
 def test_a_draft_is_priced_by_version(version: str, path: bool, layers: int) -> None:
     launch = Launch(version=version, speculation=Speculation(4, path=path))
     assert price(known(shapes.DEEPSEEK_R1), launch) == layers * 1152
+
+
+def test_a_draft_without_a_path_of_its_own_is_not_priced_before_0_5_20() -> None:
+    llama = known({**shapes.LLAMA_8B, "num_nextn_predict_layers": 1})
+    counts = {
+        version: price(llama, Launch(version=version, speculation=Speculation(4))) / 4096
+        for version in ("0.5.14", "0.5.19", "0.5.20")
+    }
+    assert counts == {"0.5.14": 32, "0.5.19": 32, "0.5.20": 33}
+
+
+def test_before_0_5_7_a_pool_has_room_for_what_is_drafted() -> None:
+    """npu-deepseek_r1_w4a8_1p1d_16p: 129,920 tokens of its memory, and 132,608 in its log."""
+    spec = Speculation(4, path=True, tree=3)
+    launch = Launch(version="0.5.6", tp=16, dp=16, page_size=128, max_running=384, speculation=spec)
+    found = capacity(known(shapes.DEEPSEEK_R1), launch, 20.66 - 60.77 * 0.2)
+    assert (found.tokens, found.announced) == (129_920, 132_608)
+    assert found.pools[0].rows == 132_608 + 128
+    later = capacity(known(shapes.DEEPSEEK_R1), dataclasses.replace(launch, version="0.5.7"), 8.506)
+    assert (later.tokens, later.headroom) == (129_920, 0)
+    capped = capacity(
+        known(shapes.DEEPSEEK_R1), dataclasses.replace(launch, max_total_tokens=130_000), 8.506
+    )
+    assert capped.announced == 129_920
+    unknown = dataclasses.replace(launch, speculation=Speculation(4))
+    assert capacity(known(shapes.DEEPSEEK_R1), unknown, 8.506).headroom == 0
 
 
 def test_a_draft_of_dsa_has_its_own_index() -> None:
@@ -221,7 +248,53 @@ def test_the_fullest_stage_decides() -> None:
     assert capacity(geometry, Launch(pp=4), 4.0).tokens == 4 * GIB // (16 * 4096)
 
 
-def test_stages_share_states_from_0_5_20() -> None:
+def test_a_window_for_the_requests_and_no_more() -> None:
+    """0.5.14 on, without a radix cache: 32 x (128 + 128 + 2 pages of 64) + 2 x 8,192 + a page."""
+    gpt, launch = known(shapes.GPT_OSS_120B), Launch(page_size=64, radix=False, max_running=32)
+    found = capacity(gpt, dataclasses.replace(launch, chunk=8192), 20.0)
+    assert found.sliding is not None
+    assert found.sliding.tokens == 32 * (128 + 128 + 64 + 64) + 2 * 8192 + 64
+    window = row(gpt.sliding, launch).priced_bytes * found.sliding.tokens
+    full = row(gpt.full, launch).priced_bytes
+    assert found.tokens == (20 * GIB - window) // full // 64 * 64
+    by_ratio = capacity(gpt, launch, 20.0)
+    assert any("sized by its ratio" in note for note in by_ratio.notes)
+    for changes in ({"radix": True}, {"max_running": None}, {"version": "0.5.13"}):
+        other = dataclasses.replace(launch, chunk=8192, **changes)
+        assert capacity(gpt, other, 20.0).tokens == pytest.approx(by_ratio.tokens, abs=64)
+    drafted = dataclasses.replace(launch, chunk=8192, speculation=Speculation(4, tree=3))
+    more = capacity(gpt, drafted, 20.0)
+    assert more.sliding is not None
+    assert more.sliding.tokens == 32 * (128 + 128 * 4 + 64 + 8) + 2 * 8192 + 64
+
+
+def test_states_before_0_5_7() -> None:
+    """As many slots as requests, or 512 of them; from 0.5.4 on a share, drafts' states with it."""
+    launch = kv_example.launch(BF16, version="0.5.3")
+    asked = capacity(QWEN35, dataclasses.replace(launch, max_running=96), 17.4)
+    assert (asked.states.slots, asked.states.requests) == (96, 96)
+    assert asked.tokens == int(17.4 * GIB - 96 * 24_007_680) // 15_360
+    every = capacity(QWEN35, launch, 17.4)
+    assert (every.states.slots, every.tokens) == (
+        512,
+        (int(17.4 * GIB) - 512 * 24_007_680) // 15_360,
+    )
+    share = dataclasses.replace(launch, version="0.5.4", speculation=Speculation(4), tp=8, dp=2)
+    found = capacity(QWEN35, share, 17.4)
+    each = found.states.slot_bytes
+    assert found.states.slots == int(17.4 * 0.9 / 1.9 * GIB) // each // 5 // 2
+    assert found.states.spec_gib == pytest.approx(4 * found.states.charged_gib)
+    nemotron = known(EVERY["nemotron"])
+    without = capacity(nemotron, Launch(version="0.5.6", max_running=64), 30.0)
+    assert without.states.slots == 64
+
+
+def test_without_a_radix_cache_drafts_have_48_requests() -> None:
+    launch = kv_example.launch(BF16, radix=False, speculation=Speculation(4))
+    assert capacity(QWEN35, launch, 17.4).states.slots == 48
+
+
+def test_stages_share_states_from_0_5_17() -> None:
     """23 of 45 layers; the share is a float and cut, as the engine cuts it."""
     old = capacity(QWEN35, kv_example.launch(BF16, version="0.5.16", pp=2), 17.4)
     new = capacity(QWEN35, kv_example.launch(BF16, pp=2), 17.4)
@@ -282,11 +355,12 @@ def test_the_fraction_for_some_memory_gives_it() -> None:
     assert dataclasses.replace(budget, fraction=fraction).rest_gib >= 20.0
 
 
-def test_pictures_keep_memory_from_0_5_20_on() -> None:
-    kept = [
-        capacity(QWEN35, Launch(version=version, tp=8), 17.4).reserve_gib for version in VERSIONS
-    ]
-    assert kept == [0.0, 0.0, 0.0, 100 / 1024, 100 / 1024]
+def test_pictures_keep_memory_from_0_5_18_on() -> None:
+    kept = {
+        version: capacity(QWEN35, Launch(version=version, tp=8), 17.4).reserve_gib
+        for version in ("0.5.9", "0.5.17", "0.5.18", "0.5.23")
+    }
+    assert kept == {"0.5.9": 0.0, "0.5.17": 0.0, "0.5.18": 100 / 1024, "0.5.23": 100 / 1024}
     assert capacity(QWEN35, Launch(tp=8, features_on_gpu=True), 17.4).reserve_gib == 1124 / 1024
 
 
@@ -310,8 +384,9 @@ def test_the_engines_refusals() -> None:
     [
         ("0.5.16", "0.5.16", ""),
         ("0.5.23+firstlight.cpu", "0.5.23", ""),
-        ("0.5.17", "0.5.16", "either 0.5.16 or 0.5.20; the older one's"),
-        ("0.4.6.post2", "0.5.9", "the rules of 0.5.9 are taken"),
+        ("0.5.19", "0.5.18", ""),  # read, and sized as 0.5.18 is
+        ("0.4.6.post2", "0.4.4", ""),
+        ("0.3.6", "0.4.0", "the rules of 0.4.0 are taken"),
         ("0.6.0", "0.5.23", "newer than what was read"),
     ],
 )
@@ -426,8 +501,11 @@ def test_a_deeper_draft_never_gives_more(
 def test_a_longer_draft_never_gives_more(
     geometry: Geometry, changes: dict[str, Any], rest: float, slots: int, drafts: list[int]
 ) -> None:
-    """Where the slots are given; where they come from a ratio see the next test."""
+    """Where the slots are given; where they come from a ratio see the next test, and 0.5.4 to
+    0.5.6 take no number of slots beside a radix cache."""
     fixed = {**changes, "state_slots": slots}
+    if rules_for(changes["version"])[0].state == "share":
+        fixed["radix"] = False
     short, long = (
         capacity(geometry, Launch(speculation=Speculation(d), **fixed), rest) for d in drafts
     )
@@ -435,7 +513,7 @@ def test_a_longer_draft_never_gives_more(
 
 
 def test_by_ratio_a_longer_draft_gives_fewer_slots_and_so_may_give_more_tokens() -> None:
-    """The one exception, the engine's own from 0.5.16 on: it solves slots and drafts together, but
+    """The one exception, the engine's own from 0.5.13 on: it solves slots and drafts together, but
     charges drafts of at most max_running requests. Up to 0.5.12 it does not happen."""
     tokens = {
         version: [
@@ -444,9 +522,10 @@ def test_by_ratio_a_longer_draft_gives_fewer_slots_and_so_may_give_more_tokens()
             ).tokens
             for d in (1, 2)
         ]
-        for version in ("0.5.12", "0.5.16")
+        for version in ("0.5.12", "0.5.13", "0.5.16")
     }
     assert tokens["0.5.12"][1] < tokens["0.5.12"][0]
+    assert tokens["0.5.13"][1] > tokens["0.5.13"][0]
     assert tokens["0.5.16"][1] > tokens["0.5.16"][0]
 
 
@@ -479,8 +558,10 @@ def test_the_page_shows_what_the_command_prints() -> None:
         ({"version": "0.5.9", "speculation": Speculation(4)}, None, 0.827),
         ({"version": "0.5.9"}, Tower(hidden=1152), 0.784),
         # 14,848 MiB as before, and 58 sizes of prefill graphs at 8 MiB
+        ({"version": "0.5.10"}, None, 0.844),
         ({"version": "0.5.12"}, None, 0.844),
         ({"version": "0.5.12", "speculation": Speculation(4)}, None, 0.802),
+        ({"version": "0.5.14", "speculation": Speculation(4)}, None, 0.844),
         ({"version": "0.5.16", "speculation": Speculation(4)}, None, 0.844),
         ({"version": "0.5.23", "max_running": 32}, None, 0.853),
     ],

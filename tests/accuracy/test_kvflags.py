@@ -59,6 +59,7 @@ def test_every_knob_of_sizing_is_read() -> None:
         radix=False,
         overlap=False,
         max_running=32,
+        chunk=4096,
         max_total_tokens=4096,
         language_only=True,
         features_on_gpu=True,
@@ -109,6 +110,8 @@ def test_speculation(args: dict[str, Any], made: Speculation, noted: str) -> Non
     [
         (OLD, {}, "no_buffer", 3),
         (NEW, {}, "extra_buffer", 5),
+        ("0.5.13", {}, "no_buffer", 3),
+        ("0.5.14", {}, "extra_buffer", 5),
         (NEW, {"linear_attn_backend": "flashinfer"}, "no_buffer", 3),
         (NEW, {"disable_overlap_schedule": True}, "no_buffer", 3),
         (NEW, {"mamba_radix_cache_strategy": "extra_buffer_lazy"}, "extra_buffer_lazy", 4),
@@ -119,6 +122,18 @@ def test_speculation(args: dict[str, Any], made: Speculation, noted: str) -> Non
 def test_how_states_are_kept(version: str, args: Any, strategy: str, slots: int) -> None:
     found = flags(version, args).launch
     assert (found.strategy, found.slots_per_request) == (strategy, slots)
+
+
+def test_chunks_that_are_off_are_not_known() -> None:
+    assert flags(NEW, {"chunked_prefill_size": -1}).launch.chunk is None
+    assert flags(NEW, {"chunked_prefill_size": 8192}).launch.chunk == 8192
+
+
+def test_the_branches_of_a_draft_are_steps_times_their_number() -> None:
+    args: dict[str, Any] = {"speculative_algorithm": "EAGLE", "speculative_num_steps": 5}
+    spec = flags(NEW, {**args, "speculative_eagle_topk": 4}).launch.speculation
+    assert spec == Speculation(6, tree=20)
+    assert flags(NEW, args).launch.speculation == Speculation(6)
 
 
 def test_the_environment_wins_over_the_flag() -> None:

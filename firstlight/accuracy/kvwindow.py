@@ -1,0 +1,49 @@
+"""The accuracy room: how many tokens the pool of a sliding window holds.
+
+By default a share of the tokens of the other pool. From 0.5.14 on, without a radix cache and with
+--max-running-requests, just what those requests can hold, and the rest is the other pool's
+(`SWAChunkCapPoolConfigurator`, 0.5.14 pool_configurator.py:339-436).
+"""
+
+from __future__ import annotations
+
+from firstlight.accuracy.geometry import Geometry
+from firstlight.accuracy.kvlaunch import Launch
+
+# SGLANG_SWA_EVICTION_INTERVAL, the same in all versions that have it.
+_EVICTED_AFTER = 128
+
+
+def by_requests(geometry: Geometry, launch: Launch) -> bool:
+    """Whether the requests decide, not the ratio."""
+    asked = launch.rules.pools_capped and not launch.radix and launch.max_running
+    return bool(asked and geometry.window and geometry.sliding and geometry.full)
+
+
+def window_cap(geometry: Geometry, launch: Launch) -> int | None:
+    """Tokens that the requests can hold in the window's pool, in whole pages; None where the ratio
+    decides, or where the prefill chunk that is part of them is not known."""
+    if not by_requests(geometry, launch) or not launch.chunk:
+        return None
+    each = geometry.window + _EVICTED_AFTER * _drafted(launch) + launch.page_size + _ahead(launch)
+    chunks = launch.chunk * (2 if launch.overlap else 1)
+    tokens = each * max(1, (launch.max_running or 0) // launch.dp) + chunks + launch.page_size
+    return -(-tokens // launch.page_size) * launch.page_size
+
+
+def _drafted(launch: Launch) -> int:
+    return max(1, launch.speculation.draft_tokens) if launch.speculation else 1
+
+
+def _ahead(launch: Launch) -> int:
+    """What a decode step allocates for a request: two steps of drafts, or a page."""
+    if launch.speculation is None:
+        return launch.page_size
+    return 2 * max(launch.speculation.tree or 0, _drafted(launch))
+
+
+def sliding_tokens(geometry: Geometry, launch: Launch, tokens: int) -> int:
+    """Tokens of the window's pool that stand beside `tokens` of the other."""
+    if (cap := window_cap(geometry, launch)) is not None:
+        return cap
+    return int(tokens * launch.swa_ratio) // launch.page_size * launch.page_size
