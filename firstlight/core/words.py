@@ -16,14 +16,15 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def size(count: float) -> str:
     """Bytes in the largest binary unit that leaves at least 1: `1.5 GiB` (GiB is 2^30)."""
     value, unit = float(count), 0
-    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+    # What would be shown as 1024.0 of a unit is 1.0 of the next.
+    while abs(value) >= 1024 - 0.05 * (unit > 0) and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
     return f"{value:.0f} {_UNITS[unit]}" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
 def span(seconds: float) -> str:
     """A length of time: `4.2 s`, `3 min 05 s`, `2 h 07 min`."""
-    if seconds < 60:
+    if seconds < 59.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import importlib
+import io
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +22,7 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
     from firstlight.core.errors import ConfigError, FirstlightError
     from firstlight.effects.console import Console
 
+    _spell_out()
     with Console(sys.stderr if json else sys.stdout, debug) as console:
         try:
             story = importlib.import_module(f"firstlight.flows.{verb}")
@@ -62,7 +65,7 @@ def _print(report: Any, as_json: bool) -> None:
         if as_json:
             import json
 
-            print(json.dumps(report.data, indent=2, ensure_ascii=False))
+            print(json.dumps(report.data, indent=2, ensure_ascii=not _takes_all()))
         elif report.text:
             print(harmless(report.text.rstrip("\n")))
         if sys.stdout is not None:
@@ -74,6 +77,18 @@ def _print(report: Any, as_json: bool) -> None:
         _leave(f"error: cannot write to standard output: {error.strerror}", 1, False)
     if report.exit_code:
         sys.exit(report.exit_code)
+
+
+def _spell_out() -> None:
+    """What standard output cannot hold is spelled out, `\\u2603`: no text is worth a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _takes_all() -> bool:
+    """True when standard output can hold any character; JSON has its own way to spell one."""
+    encoding = getattr(sys.stdout, "encoding", None)
+    return encoding is not None and codecs.lookup(encoding).name == "utf-8"
 
 
 def _unread() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from firstlight.core.words import columns, harmless, listed, size, span
 
 SIZES = [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (18683499315, "17.4 GiB")]
+SIZES += [(2**20 - 1, "1.0 MiB"), (2**20 - 60, "1023.9 KiB"), (-(2**30), "-1.0 GiB")]
 
 
 @pytest.mark.parametrize(("count", "text"), [*SIZES, (2**50, "1024.0 TiB")])
@@ -15,7 +16,14 @@ def test_sizes_are_binary(count: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(4.25, "4.2 s"), (185, "3 min 05 s"), (7620, "2 h 07 min")]
+    ("seconds", "text"),
+    [
+        (4.25, "4.2 s"),
+        (59.96, "1 min 00 s"),
+        (59.94, "59.9 s"),
+        (185, "3 min 05 s"),
+        (7620, "2 h 07 min"),
+    ],
 )
 def test_spans(seconds: float, text: str) -> None:
     assert span(seconds) == text
@@ -40,5 +48,5 @@ def test_what_a_terminal_obeys_is_spelled_out() -> None:
 @given(st.text(st.characters(codec="utf-8")))
 def test_of_any_text_nothing_is_left_that_moves_a_cursor(text: str) -> None:
     done = harmless(text)
-    assert not any(ord(c) < 32 and c not in "\n\t" or 127 <= ord(c) < 160 for c in done)
+    assert not any((ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 for c in done)
     assert harmless(done) == done
