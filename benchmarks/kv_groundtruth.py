@@ -92,7 +92,7 @@ def report(rows: Sequence[Scored], every: bool) -> Iterator[str]:
     """The whole score as lines."""
     yield from table(rows)
     yield from listed(rows, "miss", "Misses")
-    yield from listed(rows, "layout", "Right, by another known layout than the log line names")
+    yield from listed(rows, "layout", "Right, by another reading of what the row leaves open")
     yield from listed(rows, "rounding", "Right within the two decimals of the log, not within 1 %")
     skipped = [row for row in rows if row.skipped]
     yield f"\n{len(rows)} rows, {len(skipped)} of them with nothing to check"

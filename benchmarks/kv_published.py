@@ -94,7 +94,7 @@ def launch_of(published: Published, geometry: Geometry, version: str = "") -> La
         max_running=_requests(published, args, dp),
         max_total_tokens=_number(published, "max_total_tokens_arg"),
         device="npu" if published.get("sm") == "NPU" else "cuda",
-        dsa_raw=asked.dsa_raw or published.get("sm") == "ROCm",
+        dsa_raw=asked.dsa_raw or _raw_by_default(published, geometry, version, args),
         speculation=_speculation(published, args, geometry, version),
     )
 
@@ -150,6 +150,30 @@ def flags_of(published: Published) -> dict[str, str]:
     return {name.replace("-", "_"): value or "" for name, value in _FLAG.findall(text)}
 
 
+def _raw_by_default(
+    published: Published, geometry: Geometry, version: str, args: Mapping[str, str]
+) -> bool:
+    """Whether the engine takes DSA kernels that read rows without scales where none is named.
+
+    From 0.5.10 on it does on ROCm, and for FP8 from SM100 on (0.5.16 overrides.py:1290-1299), but
+    from 0.5.17 on not for GLM on SM12x (0.5.23 overrides.py:637-675)."""
+    named = any(f"{name}_{step}_backend" in args for name in ("dsa", "nsa") for step in _STEPS)
+    if named or not since(version, "0.5.10"):
+        return False
+    card = _card(published)
+    glm = geometry.name.startswith("GlmMoeDsa") and 120 <= card < 130
+    return published.get("sm") == "ROCm" or (card >= 100 and not (glm and since(version, "0.5.17")))
+
+
+_STEPS = ("prefill", "decode")
+
+
+def _card(published: Published) -> int:
+    """Compute capability, as 120; 0 where it is not known."""
+    found = re.fullmatch(r"SM(\d+)", str(published.get("sm")))
+    return int(found[1]) if found else 0
+
+
 def _whole(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
@@ -157,9 +181,8 @@ def _whole(text: str | None) -> int | None:
 def _kv_dtype(published: Published, geometry: Geometry) -> str | None:
     """What the log says, else the argument; `auto` on a DSA model is FP8 from SM100 on (§2.3)."""
     told = published.get("kv_dtype") or published.get("kv_cache_dtype_arg") or "auto"
-    cards = re.fullmatch(r"SM(\d+)", str(published.get("sm")))
     indexed = any(isinstance(la.rows, Latent) and la.rows.index_dim for la in geometry.full)
-    if told == "auto" and indexed and cards and int(cards[1]) >= 100:
+    if told == "auto" and indexed and _card(published) >= 100:
         return "fp8_e4m3"
     return next((ours for key, ours in _DTYPES.items() if key in str(told).lower()), None)
 

@@ -19,11 +19,12 @@ from benchmarks.kv_published import (
     in_one_pool,
     launch_of,
 )
+from benchmarks.kv_version import possible, stated_version
 from firstlight.accuracy.attention import describe
 from firstlight.accuracy.geometry import Geometry, Latent, Layer, Unknown
 from firstlight.accuracy.kvbytes import Row, row, stages
 from firstlight.accuracy.kvcache import capacity
-from firstlight.accuracy.kvlaunch import GIB, Launch, is_fp4
+from firstlight.accuracy.kvlaunch import FP8, GIB, Launch, is_fp4
 from firstlight.accuracy.kvstate import state_bytes
 from firstlight.core.errors import FirstlightError
 
@@ -90,8 +91,8 @@ def _score(published: Published, name: str, asked: bool) -> Scored:
         kv_dtype = published.get("kv_cache_dtype_arg")
         return Scored(name, geometry.kind, asked, boots, f"KV dtype {kv_dtype} is none of SGLang's")
     checks = tuple(_checks(published, geometry, launch))
-    if geometry.sliding and any(c.verdict == "miss" for c in checks):
-        checks = _one_pool(published, launch) or checks
+    if any(check.verdict == "miss" for check in checks):
+        checks = _otherwise(published, geometry, launch) or checks
     checks = (*boots, *checks)
     return Scored(name, geometry.kind, asked, checks, "" if checks else "no size and no budget")
 
@@ -102,16 +103,30 @@ def _checks(published: Published, geometry: Geometry, launch: Launch) -> Iterato
     yield from _counted(published, geometry, launch)
 
 
-def _one_pool(published: Published, launch: Launch) -> tuple[Check, ...]:
-    """The checks with one pool for all layers, where the log has one and its sizes then agree."""
-    geometry = describe(in_one_pool(config_of(published)))
-    if isinstance(geometry, Unknown) or published.get("swa_tokens") is not None:
-        return ()
-    checks = tuple(_checks(published, geometry, launch))
-    if any(check.verdict == "miss" for check in checks):
-        return ()
-    note = "this build keeps one pool for all layers"
-    return tuple(replace(check, verdict="layout", note=note) for check in checks)
+def _otherwise(published: Published, geometry: Geometry, launch: Launch) -> tuple[Check, ...]:
+    """The checks by another reading of what the row leaves open, where all of them then agree."""
+    for other, changed, note in _readings(published, geometry, launch):
+        checks = tuple(_checks(published, other, changed))
+        if checks and not any(check.verdict == "miss" for check in checks):
+            return tuple(replace(check, verdict="layout", note=note) for check in checks)
+    return ()
+
+
+def _readings(
+    published: Published, geometry: Geometry, launch: Launch
+) -> Iterator[tuple[Geometry, Launch, str]]:
+    if geometry.sliding and published.get("swa_tokens") is None:
+        one = describe(in_one_pool(config_of(published)))
+        if isinstance(one, Geometry):
+            yield one, launch, "this build keeps one pool for all layers"
+    if not published.get("kv_dtype") and published.get("kv_cache_dtype_arg") in (None, "auto"):
+        for raw in (launch.dsa_raw, not launch.dsa_raw):
+            halved = replace(launch, kv_dtype=FP8, dsa_raw=raw)
+            yield geometry, halved, "the row leaves the dtype open: FP8"
+    if not stated_version(published):
+        for version in reversed(possible(published)):
+            if moved := launch_of(published, geometry, version):
+                yield geometry, moved, f"the row leaves the version open: {version}"
 
 
 def judged(

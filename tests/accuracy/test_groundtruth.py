@@ -24,13 +24,9 @@ published = pytest.mark.skipif(not FILE.exists(), reason=f"{FILE} is not here")
 
 # What misses, and why.
 MISSES = {
-    ("gf-dsv32-commit", "KV"): (
-        "circular: the model was guessed, dtype and card are not stated; it would fit FP8 rows "
-        "without scales (708 bytes a layer)"
-    ),
     ("gh-sgl1953", "drop of free memory"): (
-        "no sizes in this log; 0.2 GiB besides pool and table of requests were taken by an early "
-        "build with an int8 cache"
+        "a build of its own with an int8 cache, which no release has: 2 bytes of scale for each "
+        "head of K and of V would fill the 0.2 GiB"
     ),
     ("gh-sgl7691", "GiB left"): (
         "8 ranks of DP attention on ROCm: -561,981 tokens mean -37 GiB, which rank 0's published "
@@ -40,6 +36,7 @@ MISSES = {
 # What is right, but for another layout than the plain one.
 LAYOUTS = {
     ("gf-hybrid-fp8-eagle", "ssm"): "states in 16 bits, by an argument that the row does not have",
+    ("gf-dsv32-commit", "KV"): "FP8 without scales; the row has neither dtype nor card",
     ("gh-sgl11309-before", "KV"): "before that change the line left the index keys out",
 }
 # Sizes so small that two decimals are coarser than 1 %: (id, figure).
@@ -105,7 +102,7 @@ def test_the_score(rows: list[Scored]) -> None:
     every = tally(rows)["all"]
     assert every == {
         "bytes": (95, 96),
-        "others": (16, 17),
+        "others": (17, 17),
         "states": (8, 8),
         "draft": (16, 16),
         "tokens": (32, 32),
@@ -269,6 +266,57 @@ def test_an_older_build_with_one_pool_for_all_layers() -> None:
     assert verdicts(row) == {"K": "layout", "V": "layout"}
     assert verdicts({**row, "k_gib": 30.52, "v_gib": 30.52}) == {"K": "hit", "V": "hit"}
     assert verdicts({**row, "k_gib": 40.0, "v_gib": 40.0}) == {"K": "miss", "V": "miss"}
+
+
+def test_a_dtype_that_a_row_leaves_open_may_be_fp8() -> None:
+    row = {"config": _LLAMA, "tp": 1, "tokens": 1_000_000, "k_gib": 30.52, "v_gib": 30.52}
+    assert verdicts(row) == {"K": "layout", "V": "layout"}
+    assert verdicts({**row, "kv_dtype": "bfloat16"}) == {"K": "miss", "V": "miss"}
+    assert verdicts({**row, "k_gib": 20.0}) == {"K": "miss", "V": "miss"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rows"),
+    [
+        ({"sm": "SM90", "sglang_version": "0.5.12"}, 656),
+        ({"sm": "SM100", "sglang_version": "0.5.9"}, 656),
+        ({"sm": "SM100", "sglang_version": "0.5.10"}, 576),
+        ({"sm": "SM120", "sglang_version": "0.5.16"}, 576),
+        ({"sm": "SM120", "sglang_version": "0.5.17"}, 656),
+        ({"sm": "ROCm", "sglang_version": "0.5.12"}, 576),
+        (
+            {
+                **{"sm": "SM100", "sglang_version": "0.5.12"},
+                "launch_command": "sglang --nsa-prefill-backend flashmla_kv",
+            },
+            656,
+        ),
+    ],
+)
+def test_what_dsa_rows_hold_by_card_and_version(changes: dict[str, Any], rows: int) -> None:
+    config = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_hidden_layers": 78}
+    glm = {**config, "index_head_dim": 128, "index_topk": 2048}
+    row = {"config": glm, "model_class": "GlmMoeDsaForCausalLM", "kv_dtype": "torch.float8_e4m3fn"}
+    size = 78 * (rows + 132) * 1_000_001 / (1 << 30)
+    found = verdicts({**row, "tokens": 1_000_000, "kv_gib": round(size, 2), **changes})
+    assert found == {"KV": "hit"}
+
+
+def test_a_version_that_a_row_leaves_open_is_told() -> None:
+    """One that is of 0.5.7 by its day, and had the tokens of 0.5.6."""
+    row = {
+        "config": {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_hidden_layers": 61},
+        "model_class": "DeepseekV3ForCausalLM",
+        **{"tp": 16, "dp": 16, "attn_tp": 1, "dp_attention": True, "page_size": 128},
+        **{"avail_before_load_gib": 60.77, "avail_after_load_gib": 20.66, "date": "2026-01-20"},
+        **{"mem_fraction_static": 0.8, "spec_algorithm": "EAGLE", "tokens": 132_608},
+        "max_running_requests": 24,
+        "log_figures": ["max_total_num_tokens=132608, max_running_requests=24, context_len=8192"],
+    }
+    (check,) = score({**_EMPTY, "id": "x", **row}).checks
+    assert (check.verdict, check.note) == ("layout", "the row leaves the version open: 0.5.6")
+    stated = score({**_EMPTY, "id": "x", **row, "sglang_version": "0.5.7"}).checks[0]
+    assert stated.verdict == "miss"
 
 
 def test_arguments_in_a_command_count() -> None:
