@@ -12,9 +12,9 @@ from typing import Literal
 
 from firstlight.accuracy import rules
 from firstlight.accuracy.checkpoint import Checkpoint
-from firstlight.accuracy.classes import LATENT
 from firstlight.accuracy.declared import Family, KvStatement
 from firstlight.accuracy.engineclasses import SPELLINGS
+from firstlight.accuracy.kvbackends import backends, does, leaves_alone, multiplies
 from firstlight.accuracy.kvchoice import (
     NOT_ASKED,
     WIDE,
@@ -57,8 +57,10 @@ def judge(checkpoint: Checkpoint, ask: Ask, made: Effective, version: str) -> Ju
         verdict, why = _wide(checkpoint, ask, fate, version)
     else:
         verdict, why = _narrow(checkpoint, ask, made, fate, version)
-    ignores = made.dtype not in WIDE and fate == "yes" and _ignored(checkpoint, ask, version)
-    return Judged(verdict, "ignored" if ignores else fate, (*lines, *why))
+    loaded = made.dtype not in WIDE and fate == "yes"
+    if loaded and backends(checkpoint, ask, version).all(does("ignores")):
+        fate = "ignored"
+    return Judged(verdict, fate, (*lines, *why))
 
 
 def held(checkpoint: Checkpoint) -> Evidence:
@@ -196,39 +198,6 @@ def _loaded(checkpoint: Checkpoint, version: str) -> tuple[bool | None, Evidence
     return loaded, Evidence(f"rule §2.5, models of {version}", f"{name} {said}")
 
 
-def _backends(
-    checkpoint: Checkpoint, ask: Ask, version: str
-) -> tuple[list[rules.Backend | None], str]:
-    """What is known of the backends that will run, and how they were found."""
-    both = ("prefill_attention_backend", "decode_attention_backend")
-    common = ask.flag("attention_backend")
-    named = {ask.flag(flag) or common for flag in both} - {"", "auto"}
-    if named:
-        return [_backend(name, checkpoint, version) for name in sorted(named)], ", ".join(
-            sorted(named)
-        )
-    if ask.sm in (None, 120, 121):
-        told = f"no backend is named, on SM120 it is {' or '.join(rules.USUAL_BACKENDS)}, which"
-        return [_backend(name, checkpoint, version) for name in rules.USUAL_BACKENDS], told
-    return [None], "no backend is named, and that of this GPU"
-
-
-def _backend(name: str, checkpoint: Checkpoint, version: str) -> rules.Backend | None:
-    # For a latent cache the same name is another program, which does not know of scales
-    # (0.5.23 flashinfer_mla_backend.py); what is stored then was not read.
-    latent = LATENT.intersection(checkpoint.architectures[:1]) or checkpoint.text.get(
-        "kv_lora_rank"
-    )
-    if name == "flashinfer" and latent:
-        return None
-    return next((b for b in rules.BACKENDS if b.name == name and b.holds(version)), None)
-
-
-def _ignored(checkpoint: Checkpoint, ask: Ask, version: str) -> bool:
-    found, _ = _backends(checkpoint, ask, version)
-    return all(one is not None and one.on_fp8 == "ignores" for one in found)
-
-
 def _wide(
     checkpoint: Checkpoint, ask: Ask, fate: Fate, version: str
 ) -> tuple[Verdict, tuple[Evidence, ...]]:
@@ -241,22 +210,14 @@ def _wide(
     if fate == "unknown":
         said = "a 16-bit cache would be wrong with scales loaded; whether they are is not known"
         return "unknown", (Evidence("rule §2.6", said),)
-    backends, told = _backends(checkpoint, ask, version)
-    reads = {None if one is None else one.on_wide for one in backends}
-    rule = "; ".join(sorted({one.source for one in backends if one})) or "no rule"
-    if reads == {False}:
-        return "safe", (Evidence(f"rule {rule}", f"{told} does not apply scales here"),)
-    # Where two are named, each runs; where none is, either may.
-    if True in reads and (reads == {True} or _is_named(ask)):
+    running = backends(checkpoint, ask, version)
+    told, where = running.told, running.source
+    if running.all(leaves_alone):
+        return "safe", (Evidence(where, f"{told} does not apply scales here"),)
+    if running.surely(multiplies):
         said = f"{told} multiplies by scales what was stored without (read, not run); test it"
-        return "wrong", (Evidence(f"rule {rule}", said),)
-    said = f"{told}: whether it multiplies by the scales is not known"
-    return "unknown", (Evidence(f"rule {rule}", said),)
-
-
-def _is_named(ask: Ask) -> bool:
-    flags = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
-    return any(ask.flag(flag) not in ("", "auto") for flag in flags)
+        return "wrong", (Evidence(where, said),)
+    return "unknown", (Evidence(where, f"{told}: whether it multiplies by them is not known"),)
 
 
 def _narrow(
@@ -280,15 +241,13 @@ def _applied(
     checkpoint: Checkpoint, ask: Ask, version: str
 ) -> tuple[Verdict, tuple[Evidence, ...]]:
     """Calibrated scales are loaded: what the backends make of them."""
-    backends, told = _backends(checkpoint, ask, version)
-    ways = {"unknown" if one is None else one.on_fp8 for one in backends}
-    rule = "; ".join(sorted({one.source for one in backends if one})) or "no rule"
-    where = f"rule {rule}"
-    if "forgets" in ways and (len(ways) == 1 or _is_named(ask)):
+    running = backends(checkpoint, ask, version)
+    told, where = running.told, running.source
+    if running.surely(does("forgets")):
         said = f"{told} forgets the scales on a prefix hit, so that the answer is another"
         return "wrong", (Evidence(where, said),)
-    if ways == {"applies"}:
+    if running.all(does("applies")):
         return "lossy-calibrated", (Evidence(where, f"{told} applies the scales"),)
-    if ways == {"ignores"}:
+    if running.all(does("ignores")):
         return "lossy-uncalibrated", (Evidence(where, f"{told} ignores scales"),)
     return "unknown", (Evidence(where, f"{told}: what it does with scales is not known"),)

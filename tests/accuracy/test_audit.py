@@ -594,6 +594,28 @@ def test_the_backend_of_another_card_is_not_guessed(tmp_path: Path) -> None:
     assert named.cell("auto").verdict == "lossy-calibrated"
 
 
+@pytest.mark.parametrize(
+    "version, flags, wide, narrow",
+    [
+        # trtllm_mla is guarded; what the other side runs by itself is not.
+        ("0.5.23", {"prefill_attention_backend": "trtllm_mla"}, "wrong", "lossy-calibrated"),
+        ("0.5.23", {"attention_backend": "trtllm_mla"}, "safe", "lossy-calibrated"),
+        # flashinfer forgets scales there and triton applies them: one of the two decodes.
+        ("0.5.16", {"prefill_attention_backend": "triton"}, "wrong", "unknown"),
+        ("0.5.16", {"decode_attention_backend": "flashinfer"}, "wrong", "wrong"),
+        ("0.5.23", {"decode_attention_backend": "fa4"}, "wrong", "unknown"),
+    ],
+)
+def test_a_side_that_names_no_backend_has_one_all_the_same(
+    tmp_path: Path, version: str, flags: dict[str, str], wide: str, narrow: str
+) -> None:
+    """A backend for the prefill alone was judged as if it were all."""
+    found = made(tmp_path, CALIBRATED, LLAMA)
+    result = audit(found, Ask(version, flags, 120))
+    assert result.cell("bf16").verdict == wide
+    assert result.cell("fp8_e4m3").verdict == narrow
+
+
 def test_quantising_on_the_way_in_may_make_room_for_scales(tmp_path: Path) -> None:
     found = made(tmp_path, CALIBRATED, block=None)
     assert asked(found).cell("bf16").verdict == "safe"
