@@ -34,6 +34,8 @@ from mirrors import is_local, local_path
 BLOCK = 1 << 20
 TELL_SECONDS = 5
 PATIENCE_SECONDS = 30
+# A server that is asked too much, or waited too long for the question, may answer the next time.
+BUSY = (408, 425, 429)
 DEFAULT_INDEX = "https://pypi.org/simple"
 # pip's sections from the weakest to the strongest.
 SECTIONS = ("global", "download", ":env:")
@@ -82,9 +84,14 @@ def trusted(settings: Settings, url: str) -> bool:
 
 
 def tls(settings: Settings, url: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=settings.text("cert") or None)
-    if settings.text("client-cert"):
-        context.load_cert_chain(settings.text("client-cert"))
+    try:
+        context = ssl.create_default_context(cafile=settings.text("cert") or None)
+        if settings.text("client-cert"):
+            context.load_cert_chain(settings.text("client-cert"))
+    except OSError as error:
+        files = " and ".join(filter(None, map(settings.text, ("cert", "client-cert"))))
+        fix = "put the right file there, or correct it: `pip config list` says where it is set"
+        raise Fault(f"pip's certificates cannot be read ({files}): {error}", fix) from None
     if trusted(settings, url):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
@@ -127,7 +134,7 @@ def opened(settings: Settings, url: str, head: Mapping[str, str]) -> Iterator[An
     except urllib.error.HTTPError as error:
         if error.code == 416:
             raise TooFar from None
-        if error.code >= 500:
+        if error.code >= 500 or error.code in BUSY:
             raise ConnectionError(f"the server answered {error.code}") from None
         raise refused(url, error.code) from None
     except urllib.error.URLError as error:
@@ -227,6 +234,7 @@ def grow(settings: Settings, url: str, part: BufferedRandom, dest: Path) -> None
             # As long as something comes each time, it gets there.
             failures = 0 if part.seek(0, os.SEEK_END) > begun else failures + 1
             say(f"  the link broke ({plain(str(error))}); going on")
+            time.sleep(failures)
     raise Fault(f"the link to {plain(url)} breaks again and again", "run it again: what came stays")
 
 
@@ -238,7 +246,7 @@ def receive(settings: Settings, url: str, part: BufferedRandom, dest: Path) -> N
         if start and answer.status != 206:
             start = 0
             part.truncate(0)
-        left = int(answer.headers.get("Content-Length") or 0)
+        left = answer.length or 0
         if left > shutil.disk_usage(dest).free:
             raise no_space(dest, left)
         said = time.monotonic()

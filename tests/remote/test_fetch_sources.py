@@ -30,13 +30,15 @@ DEAD = "http://127.0.0.1:1"
 
 @dataclass
 class Store:
-    """Files over http; `cuts` are bytes after which the link breaks, one for each time.
+    """Files over http; `cuts` are bytes after which the link breaks, one for each time, and
+    `refusals` what is answered instead of a file.
 
     `asked` are the requests that came: path, Range, Authorization.
     """
 
     files: dict[str, bytes | tuple[str, str]] = field(default_factory=dict)
     cuts: list[int] = field(default_factory=list)
+    refusals: list[int] = field(default_factory=list)
     asked: list[tuple[str, str, str]] = field(default_factory=list)
     ranges: bool = True
     slow: float = 0.0
@@ -56,6 +58,8 @@ class Answer(BaseHTTPRequestHandler):
         store.asked.append((self.path, asked, given_))
         if store.login and given_ != store.login:
             return self.send_error(401)
+        if store.refusals:
+            return self.send_error(store.refusals.pop(0))
         if self.path not in store.files:
             return self.send_error(404)
         found = store.files[self.path]
@@ -295,6 +299,27 @@ def test_what_a_server_refuses_is_told(tmp_path: Path, store: Store, login: str,
     ended = fetch(tmp_path, entry("a", "0" * 64, f"{store.url}/a.tar.gz"))
     assert ended.code == 1
     assert f"error: {store.url}/a.tar.gz {told}\nfix: " in ended.err
+
+
+def test_a_server_that_is_busy_is_asked_again(tmp_path: Path, store: Store) -> None:
+    digest = store.put("/a.tar.gz", b"data")
+    store.refusals = [429, 503]
+    ended = fetch(tmp_path, entry("a", digest, f"{store.url}/a.tar.gz"))
+    assert ended.code == 0, ended.err
+    assert len(store.asked) == 3 and "the server answered 429" in ended.out
+
+
+@pytest.mark.parametrize("text", [None, "no certificate"])
+def test_a_certificate_of_pip_s_that_cannot_be_read_is_no_broken_link(
+    tmp_path: Path, text: str | None
+) -> None:
+    cert = tmp_path / "ca.pem"
+    if text:
+        cert.write_text(text)
+    wanted = entry("a", "0" * 64, "https://127.0.0.1:1/a.tar.gz")
+    ended = fetch(tmp_path, wanted, PIP_CERT=str(cert))
+    assert ended.code == 1 and "link" not in ended.out
+    assert f"error: pip's certificates cannot be read ({cert})" in ended.err
 
 
 def test_a_login_comes_from_netrc(tmp_path: Path, store: Store) -> None:
