@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from firstlight.hosts.answers import Answers, numbers, version_in, whole
-from firstlight.hosts.drivertrouble import troubles
+from firstlight.hosts.drivertrouble import missing_cards, troubles
 from firstlight.hosts.finding import Finding
 from firstlight.hosts.gpus import table
 
@@ -212,6 +212,8 @@ def _problems(driver: Driver, answers: Answers, gpus: int) -> Iterator[Finding]:
         yield from _without_smi(driver)
     elif not _refused(answers):
         yield from _of_smi(answers, gpus)
+    if gpus < max(driver.cards_on_bus, 1):
+        yield from missing_cards(answers.values.get("driver.log", ""))
     if 0 < gpus < driver.cards_on_bus:
         yield _unlisted(driver.cards_on_bus, gpus, container)
     yield from _turned_away(driver, answers)

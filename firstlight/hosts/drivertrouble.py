@@ -1,4 +1,4 @@
-"""What nvidia-smi's failures mean: its words first, its exit status where the words say nothing."""
+"""What nvidia-smi's failures mean, by its words or its exit status; why a card is missing."""
 
 from __future__ import annotations
 
@@ -76,6 +76,43 @@ _STATUS: dict[int, tuple[str, str]] = {
         "`sudo dmesg | grep -E 'NVRM|Xid'` says why; mostly only a reboot helps",
     ),
 }
+# Of cards that the module could not start: words of the kernel's log (as nv.c of NVIDIA's open
+# modules prints them, on one line or several), what, fix.
+_CARD = r"The NVIDIA GPU (?P<card>[0-9A-Fa-f:.]+)(?:(?!The NVIDIA GPU)[\s\S]){0,120}?"
+_LOGGED: tuple[tuple[str, str, str], ...] = (
+    (
+        _CARD + r"requires use of the NVIDIA open",
+        "card {card} works with the open kernel modules only, and the proprietary ones are loaded",
+        "install the open ones of that driver (nvidia-open, nvidia-driver-NNN-open), take the "
+        "others away, reboot",
+    ),
+    (
+        _CARD + r"is not supported by the",
+        "card {card} is not supported by the driver that is loaded",
+        "install a newer one: 570 or later knows Blackwell",
+    ),
+    (
+        r"GPU (?P<card>[0-9A-Fa-f]+:[0-9A-Fa-f:.]+): RmInitAdapter failed!",
+        "the driver cannot start card {card}",
+        "switch the host off and on again, for a reboot leaves the card under power; if it comes "
+        "back: another driver, then another slot or card",
+    ),
+    (
+        r"PCI I/O region assigned to your NVIDIA device is invalid",
+        "the BIOS gave a card no place for its memory",
+        "switch Above-4G decoding on in the BIOS, or start the kernel with pci=realloc",
+    ),
+)
+
+
+def missing_cards(log: str) -> Iterator[Finding]:
+    """Why the module started fewer cards than there are, from the kernel's log, each thing once."""
+    told = [
+        Finding("error", what.format(**match.groupdict()), fix)
+        for pattern, what, fix in _LOGGED
+        for match in re.finditer(pattern, log)
+    ]
+    yield from dict.fromkeys(told)
 
 
 def troubles(text: str, rc: int) -> Iterator[Finding]:

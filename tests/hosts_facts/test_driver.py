@@ -308,6 +308,61 @@ def test_a_kernel_log_that_names_the_program(text: str) -> None:
     assert driver.read_clients(text) == ("580.65.06",)
 
 
+OPEN_ONLY = (
+    "[    9.1] NVRM: The NVIDIA GPU 0000:{}:00.0 (PCI ID: 10de:2bb1)\n"
+    "       NVRM: installed in this system requires use of the NVIDIA open kernel modules.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "whats", "fix"),
+    [
+        (
+            OPEN_ONLY.format("03") + OPEN_ONLY.format("04") + OPEN_ONLY.format("03"),
+            [
+                "card 0000:03:00.0 works with the open kernel modules only",
+                "card 0000:04:00.0 works with the open kernel modules only",
+            ],
+            "nvidia-open",
+        ),
+        (
+            "NVRM: The NVIDIA GPU 0000:3c:00.0 (PCI ID: 10de:2d04)\n"
+            "      NVRM: installed in this system is not supported by the\n"
+            "      NVRM: NVIDIA 555.58.02 driver release.\n",
+            ["card 0000:3c:00.0 is not supported"],
+            "570",
+        ),
+        (
+            "NVRM: GPU 0000:04:00.0: RmInitAdapter failed! (0x62:0x40:2192)\n"
+            "NVRM: GPU 0000:04:00.0: rm_init_adapter failed, device minor number 0\n",
+            ["cannot start card 0000:04:00.0"],
+            "off and on",
+        ),
+        (
+            "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\n"
+            "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:01:00.0)\n",
+            ["no place for its memory"],
+            "Above-4G",
+        ),
+    ],
+)
+def test_why_a_card_is_missing_stands_in_the_kernel_s_log(
+    log: str, whats: list[str], fix: str
+) -> None:
+    smi = {"smi": "No devices were found", "smi__rc": "6"}
+    listed, *told = read_driver(answers(driver__log=log, **smi), 0).problems
+    assert "finds no GPU" in listed.what
+    assert [what in found.what for what, found in zip(whats, told, strict=True)] == [True] * len(
+        told
+    )
+    assert all(found.severity == "error" and fix in found.fix for found in told)
+
+
+def test_a_card_that_failed_once_and_works_now_is_no_trouble() -> None:
+    log = "NVRM: GPU 0000:04:00.0: RmInitAdapter failed! (0x62:0x40:2192)"
+    assert healthy(driver__log=log).problems == ()
+
+
 def test_xid_of_a_slice_and_of_an_old_module() -> None:
     text = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 43, pid=1\nNVRM: Xid (0000:02:00): 13, x\n"
     assert [(x.pci, x.number) for x in driver.read_xids(text)] == [
