@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from firstlight.accuracy.values import Object, a_number, a_text, an_object, text_part, words
+from firstlight.accuracy.values import Object, a_number, a_text, an_object, words
 
 CONFIG, MODELOPT = "config.json", "hf_quant_config.json"
 
@@ -110,11 +110,13 @@ def quantisation(documents: Mapping[str, Object]) -> Quantisation:
 
 def _statements(documents: Mapping[str, Object]) -> Iterator[Statement]:
     config = documents.get(CONFIG, {})
-    part, text = text_part(config)
-    blocks = [("quantization_config", config.get("quantization_config"))]
-    if part:
-        blocks.append((f"{part}.quantization_config", text.get("quantization_config")))
-    blocks.append(("compression_config", config.get("compression_config")))
+    # Of the parts the engine looks into this one alone (0.5.23 checkpoint_quantization.py:60).
+    text = an_object(config.get("text_config"))
+    blocks = (
+        ("quantization_config", config.get("quantization_config")),
+        ("text_config.quantization_config", text.get("quantization_config")),
+        ("compression_config", config.get("compression_config")),
+    )
     for key, block in blocks:
         if an_object(block):
             yield statement(CONFIG, key, an_object(block))
@@ -129,7 +131,8 @@ def statement(file: str, key: str, block: Object) -> Statement:
     inner = nested or block
     method = a_text(block.get("quant_method")).lower()
     producer = a_text(an_object(block.get("producer")).get("name")).lower()
-    if file == MODELOPT or producer == "modelopt":
+    # A block that names an algorithm and no method is ModelOpt's (0.5.9 model_config.py:653).
+    if file == MODELOPT or producer == "modelopt" or block.get("quant_algo") is not None:
         method = method or "modelopt"
     algo = _algo(method, inner)
     untouched = next((words(inner[k]) for k in _UNTOUCHED if words(inner.get(k))), ())
@@ -205,11 +208,11 @@ def _kv(block: Object, key: str, nested: bool) -> Iterator[KvStatement]:
 
 def _name(value: object) -> str:
     name = a_text(value).upper()
-    return {"FLOAT8": "FP8", "FP4": "NVFP4", "NONE": "", "AUTO": ""}.get(name, name)
+    return {"FLOAT8": "FP8", "FP4": "NVFP4", "FLOAT4": "NVFP4"}.get(name, name)
 
 
 def _scheme(scheme: Object) -> str:
-    kind, bits = a_text(scheme.get("type")).lower(), a_number(scheme.get("num_bits"))
+    kind, bits = a_text(scheme.get("type")), a_number(scheme.get("num_bits"))
     known = {"float 8": "FP8", "float 4": "NVFP4", "int 8": "INT8"}
     whole = int(bits) if isinstance(bits, float) and bits.is_integer() else bits
     written = f"{kind or 'unknown'} {whole}"

@@ -104,6 +104,16 @@ FORMS: list[tuple[str, Mapping[str, Any], str]] = [
         DECLARED | {"quantization": {"quant_algo": "NVFP4"}},
         "FP8 FP8 FP8 FP8 FP8",
     ),
+    (
+        "an algorithm without a method",
+        {"quant_algo": "NVFP4", "kv_cache_scheme": FP8_SCHEME},
+        "FP8 FP8 FP8 FP8 FP8",
+    ),
+    (
+        "a word that is none ends it",
+        modelopt("NVFP4", kv_cache_scheme="auto", kv_cache_quant_algo="FP8"),
+        "- - - - -",
+    ),
     ("no other word is FP8", modelopt("NVFP4", kv_cache_quant_algo="FLOAT8"), "- - - - -"),
     (
         "compressed-tensors without a strategy",
