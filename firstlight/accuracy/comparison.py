@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from firstlight.accuracy.divergence import Divergence, divergence
@@ -56,6 +57,13 @@ def compare(
     first = measured[0] if measured else None
     others = tuple(_against(first, other) for other in measured[1:]) if first else ()
     return Comparison(profile, at, first, others, refused)
+
+
+def of_one_length(kept: Mapping[str, Measured]) -> dict[str, Measured]:
+    """Those of earlier measurements that scored the same tokens: the ones with the shortest texts,
+    which every server of them can take."""
+    least = min((one.limit for one in kept.values()), default=0)
+    return {name: one for name, one in kept.items() if one.limit == least}
 
 
 def longest(measured: Measured) -> int:

@@ -111,7 +111,10 @@ def require_same_texts(first: Measured, other: Measured) -> None:
         odd = sorted(
             name for name in mine.keys() | theirs.keys() if mine.get(name) != theirs.get(name)
         )
-        raise ProofError(f"{first.kv} and {other.kv} scored different tokens: {', '.join(odd)}")
+        raise ProofError(
+            f"{first.kv} and {other.kv} scored different tokens: {', '.join(odd)}",
+            remedy="remove the profile's kept scores (evidence/PROFILE/scores), and compare again",
+        )
 
 
 def _logprob(name: str, at: int, row: object) -> float:

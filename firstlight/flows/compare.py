@@ -9,7 +9,7 @@ from pathlib import Path
 
 from firstlight.accuracy import comparetext
 from firstlight.accuracy.comparejson import to_json
-from firstlight.accuracy.comparison import Comparison, Refusal, compare
+from firstlight.accuracy.comparison import Comparison, Refusal, compare, of_one_length
 from firstlight.accuracy.scores import Measured
 from firstlight.accuracy.suite import Suite
 from firstlight.build.failures import Rules
@@ -80,7 +80,8 @@ def run(
             with work.keeping.alone(work.host):
                 left, site = comparestage.left_over(case), comparestage.site(case)
                 execute.execute(left, {"host": site}, console)
-                _launch_all(comparestage.set_up(case, dry_run=False), work)
+                stage = comparestage.set_up(case, dry_run=False, launches=bool(work.missing))
+                _launch_all(stage, work)
     return _report(case.profile.name, work)
 
 
@@ -121,7 +122,7 @@ def _work(case: Case, targets: dict[str, Target]) -> _Work:
         },
     )
     found = {kv: work.keeping.scores(kv, work.keys[kv]) for kv in targets}
-    work.measured |= {kv: one for kv, one in found.items() if one is not None}
+    work.measured |= of_one_length({kv: one for kv, one in found.items() if one is not None})
     return work
 
 
@@ -181,7 +182,16 @@ def _launch(stage: Stage, work: _Work, kv: str) -> None:
     try:
         execute.execute(plan, stage.sites, work.console, {"ready": ready, "score": score})
     finally:
+        _end(stage, work, one)
+
+
+def _end(stage: Stage, work: _Work, one: Target) -> None:
+    """Stop a server; raises HostError where it cannot be: two never stand on one card."""
+    try:
         _surely(stage, work, comparestage.end_plan(stage, one))
+    except StepError as error:
+        what = f"the server that was measured cannot be stopped: {error.what}"
+        raise HostError(what, where=stage.shell.host.name, remedy=error.remedy) from error
 
 
 def _surely(stage: Stage, work: _Work, plan: Plan) -> None:
@@ -206,12 +216,11 @@ def _refusal(stage: Stage, work: _Work, kv: str, error: StepError | ProofError) 
 
 
 def _log(shell: Shell, one: Target) -> str:
-    data, offset = b"", ""
-    while len(data) < _LOG_BYTES:
-        piece = server.chunk(shell, one.service, offset)
-        if not piece.data:
-            break
-        data, offset = data + piece.data, piece.next_offset
+    """The end of a server's log, where it says why it died."""
+    piece, data = server.chunk(shell, one.service, ""), b""
+    while piece.data:
+        data = (data + piece.data)[-_LOG_BYTES:]
+        piece = server.chunk(shell, one.service, piece.next_offset)
     return data.decode("utf-8", "replace")
 
 

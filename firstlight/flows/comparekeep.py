@@ -59,8 +59,7 @@ class Keeping:
     def alone(self, host: str) -> Iterator[None]:
         """Hold this profile's comparison on that host; raises HostError while another does."""
         path = self.folder / "scores" / f"{host}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as stream:
+        with evidence.opened(path) as stream:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -101,7 +101,7 @@ def measure(
     proof = prove.prove(shell, target.manifest, target.rendered.profile, log, console, key)
     _require_as_asked(proof, wanted.kv, shell.host.name)
     desk = _Desk(shell, target, prove.headers(key), console)
-    limit = _limit(proof.found, wanted, shell.host.name)
+    limit = limit_of(proof.found, wanted, shell.host.name)
     console.note("counting tokens")
     sample = _count(desk.ask("/generate", go_on_request(suite.sample, 1)))
     texts = dict(suite.texts) | {SESSION: suite.session(limit, sample)}
@@ -137,15 +137,23 @@ def _require_as_asked(proof: prove.Proof, kv: str, host: str) -> None:
         )
 
 
-def _limit(found: Effective, wanted: Precision, host: str) -> int:
-    """The most tokens of a text: what the context and the pool hold, or what was settled."""
+def limit_of(found: Effective, wanted: Precision, host: str) -> int:
+    """The most tokens of a text: what the context and the pool hold, or what was settled; raises
+    StepError where the server does not take as many."""
     room = min(size for size in (found.context_length, found.tokens, 1 << 30) if size)
     limit = wanted.limit or room
-    if room < max(limit, SMALLEST):
+    if room < SMALLEST:
         raise StepError(
-            f"with {wanted.kv} the server takes {room} tokens; {max(limit, SMALLEST)} are needed",
+            f"with {wanted.kv} the server takes {room} tokens; {SMALLEST} are needed",
             where=host,
             remedy="give the profile a longer context and a larger pool to compare",
+        )
+    if room < limit:
+        raise StepError(
+            f"with {wanted.kv} the server takes {room} tokens; those before scored {limit}",
+            where=host,
+            remedy=f"name {wanted.kv} first in --kv, and remove the kept scores of the others "
+            "(evidence/PROFILE/scores)",
         )
     return limit
 

@@ -70,15 +70,17 @@ def left_over(case: Case) -> Plan:
     return Plan(VERB, shell.host.name, tuple(steps))
 
 
-def set_up(case: Case, dry_run: bool) -> Stage:
-    """Look at what runs; raises HostError where the profile could not be launched at all."""
+def set_up(case: Case, dry_run: bool, launches: bool = True) -> Stage:
+    """Look at what runs; raises HostError where the profile could not be launched at all. Where
+    nothing is to be launched, a server that runs need not make room."""
     goal = target.choose(case, dry_run)
-    own = goal.target.service if goal.running else goal.old
+    runs = goal.target.service if goal.running else goal.old
+    own = runs or _stopped(case.shell, case.seen, case.profile.name)
     models = (line for line in goal.done if line.startswith("model"))
     return Stage(
         shell=case.shell,
         sites=goal.sites,
-        own=own or _stopped(case.shell, case.seen, case.profile.name),
+        own=own if launches or runs is None else None,
         before=(_ship(goal), *goal.model_steps),
         done=(f"release {case.release}", *models),
         linger_for=goal.linger_for,

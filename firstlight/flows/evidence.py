@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from firstlight.core.errors import FirstlightError
 
@@ -27,6 +27,15 @@ def write(path: Path, text: str) -> Path:
     except OSError as error:
         raise FirstlightError(f"cannot write {path}: {error.strerror}") from None
     return path
+
+
+def opened(path: Path) -> TextIO:
+    """A file open for writing; raises FirstlightError where that cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise FirstlightError(f"cannot write {path}: {error.strerror}") from None
 
 
 def keep_launch(root: Path, profile: str, host: str, proof: Mapping[str, Any]) -> Path:

@@ -16,6 +16,7 @@ from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place
 from firstlight.serve.limits import check_limits
 from firstlight.serve.profile import ENGINE_SECRETS, ENV_NAME, Profile, file_stem
+from firstlight.serve.trial import trial_name
 
 _SECRET_NAME = re.compile(r"(?:^|_)(?:api_?key|token|secret|password|passwd)\Z", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"(?:hf_|sk-|ghp_|github_pat_|glpat-|AKIA)[A-Za-z0-9_-]{16,}")
@@ -59,6 +60,9 @@ def _named(document: Document[Profile]) -> Iterator[Finding]:
     stem, name = file_stem(document.file), document.value.name
     if stem != name:
         yield ("name",), f"the file is called {stem}.yaml, so the name must be {stem!r}"
+    if name.endswith(trial_name("")):
+        # A comparison of the profile before that word would take this one's server away.
+        yield ("name",), f"names that end with {trial_name('')} are those of `invoke compare`"
 
 
 def _kv(profile: Profile) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from firstlight.accuracy import comparetext, needle
 from firstlight.accuracy.comparejson import to_json
-from firstlight.accuracy.comparison import Comparison, Refusal, compare
+from firstlight.accuracy.comparison import Comparison, Refusal, compare, of_one_length
 from firstlight.accuracy.divergence import Divergence, divergence
 from firstlight.accuracy.driftplot import svg
 from firstlight.accuracy.scores import Measured
@@ -24,6 +24,7 @@ from tests.accuracy.measured import measured, scores, two
 
 AT = "2025-01-01T00:00:00Z"
 SVG = "{http://www.w3.org/2000/svg}"
+KEPT = (("bf16", 4096), ("fp8_e4m3", 8192), ("fp8_e5m2", 4096))
 
 
 def compared(*all_: Measured, refused: tuple[Refusal, ...] = ()) -> Comparison:
@@ -76,6 +77,13 @@ def test_a_precision_that_was_refused_is_told_with_its_line() -> None:
     assert "fp8 was not measured: the server died\n  | log line 7: no FP8 here" in text
     assert compared(refused=(refusal,)).exit_code == 4
     assert comparetext.text(compared(refused=(refusal,))).startswith("nothing was measured\nfp8 ")
+
+
+def test_what_is_kept_of_other_lengths_is_measured_again() -> None:
+    """Scores of two comparisons ended in an error that nothing but removing files could mend."""
+    short, long, same = (measured(kv, context=size) for kv, size in KEPT)
+    assert of_one_length({"a": long, "b": short, "c": same}) == {"b": short, "c": same}
+    assert of_one_length({}) == {}
 
 
 def test_texts_of_other_tokens_are_not_compared() -> None:

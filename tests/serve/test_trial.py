@@ -12,6 +12,7 @@ from firstlight.core.plan import Run
 from firstlight.core.schema import Document, load
 from firstlight.serve import trial
 from firstlight.serve.launch import Deployment, Launcher
+from firstlight.serve.policy import check_profile
 from firstlight.serve.profile import Profile
 
 PROFILE = """\
@@ -46,6 +47,14 @@ def test_a_variant_differs_in_its_cache_and_its_name_alone() -> None:
     same = {"model", "stack", "served_model_name", "env", "extra_args", "match"}
     assert after.model_dump(include=same) == before.model_dump(include=same)
     assert after.service.port == before.service.port
+
+
+def test_no_profile_is_called_as_a_comparison_calls_its_servers() -> None:
+    """A comparison of `small` would have removed the deployment of `small.compare`."""
+    file = "recipes/profiles/small.compare.yaml"
+    taken = load(PROFILE.replace("name: small", "name: small.compare", 1), file, Profile)
+    (fault,) = check_profile(taken)
+    assert str(fault) == f"{file}:2:7: names that end with .compare are those of `invoke compare`"
 
 
 def test_a_key_goes_by_what_is_launched_where_and_asked_what() -> None:
