@@ -175,7 +175,8 @@ def _left_over(folder: Path, seen: Seen) -> None:
         return
     for some in _index_members(folder, seen.meter):
         for name in some:
-            number = seen.places[hash(name)]
+            # It may have been written anew since it was read.
+            number = seen.places.get(hash(name), -1)
             if number >= 0 and whole[number]:
                 what = f"the index says that it is in {seen.files[number]}, and it is not"
                 seen.findings.add("error", "missing-tensor", shown(name), what)

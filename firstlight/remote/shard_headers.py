@@ -26,7 +26,8 @@ LONGEST_HEADER = 100_000_000
 MOST_TENSORS = 1_000_000
 MOST_HEADERS = 512 << 20
 MOST_SCALES, MOST_KINDS, MOST_ODD = 4096, 4096, 100
-LARGEST_NUMBER = 10**18
+# Their products can still be printed.
+LARGEST_NUMBER, MOST_DIMENSIONS = 10**18, 64
 # A scale has one number, or one for each head.
 LARGEST_SCALE = 4096
 SHOWN_VALUES = 16
@@ -135,8 +136,10 @@ def columns(some: dict[str, Any]) -> Columns:
     counts = [count for _, shape in set(kinds) for count in shape]
     if set(map(type, (*begins, *ends, *counts))) != {int}:
         raise TypeError("a count that is no whole number")
-    if min(*begins, *ends, *counts) < 0 or max(ends) >= LARGEST_NUMBER:
+    if min(*begins, *ends, *counts) < 0 or max(*ends, *counts, 0) >= LARGEST_NUMBER:
         raise ValueError("a count that cannot be")
+    if max(len(shape) for _, shape in set(kinds)) > MOST_DIMENSIONS:
+        raise ValueError("a shape that cannot be")
     if set(map(type, dtypes)) != {str} or set(map(len, some.values())) != {3}:
         raise TypeError("a key that does not belong there")
     return list(some), kinds, begins, ends
