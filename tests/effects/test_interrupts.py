@@ -35,6 +35,12 @@ def test_a_second_one_does_not_wait() -> None:
     assert done == ["one"]
 
 
+def test_one_that_comes_beside_an_error_is_not_lost() -> None:
+    with pytest.raises(KeyboardInterrupt), undisturbed():
+        press_ctrl_c()
+        raise ValueError("ours")
+
+
 def test_the_way_in_which_ctrl_c_was_handled_before_comes_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ValueError, match="ours"), undisturbed():

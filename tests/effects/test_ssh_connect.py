@@ -127,6 +127,19 @@ def test_a_file_that_is_no_key(sshd: Sshd, home: Path, content: str) -> None:
     assert "~/.ssh/odd: no private key that we can read" in message
 
 
+def test_a_home_of_nobody_is_a_file_that_does_not_exist(home: Path) -> None:
+    message = refusal(Host(name="far", address="127.0.0.1", port=1, identity="~no.such.user/key"))
+    assert "its identity file ~no.such.user/key does not exist" in message
+    (home / ".ssh/config").write_text("Host *\n  UserKnownHostsFile ~no.such.user/known\n")
+    assert "refuses connections" in refusal(Host(name="far", address="127.0.0.1", port=1))
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("address", ["gpu..01", "g" * 64 + ".example"])
+def test_a_name_that_none_can_be(address: str) -> None:
+    assert f"the name {address!r} does not resolve" in refusal(Host(name="far", address=address))
+
+
 def test_a_folder_where_a_key_should_be_is_said_among_what_was_tried(
     sshd: Sshd, home: Path
 ) -> None:

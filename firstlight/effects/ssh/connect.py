@@ -17,7 +17,7 @@ from fabric import Config, Connection
 from paramiko.ssh_exception import ConfigParseError, CouldNotCanonicalize, SSHException
 
 from firstlight.core.errors import HostError
-from firstlight.effects.ssh.identity import Account, Identities, wanted_files
+from firstlight.effects.ssh.identity import Account, Identities, expanded, wanted_files
 from firstlight.effects.ssh.known_hosts import read
 from firstlight.effects.ssh.route import Hop, route
 from firstlight.effects.ssh.troubles import explain, is_crowded
@@ -139,11 +139,11 @@ def _trust(place: Place, settings: Mapping[str, Any]) -> Strict:
 
 
 def _files(text: str) -> tuple[Path, ...]:
-    whole = Path(text).expanduser()
+    whole = expanded(text)
     if whole.is_file():
         return (whole,)  # Paramiko has taken the quotes off a name with spaces
     words = (quoted or plain for quoted, plain in re.findall(r'"([^"]*)"|(\S+)', text))
-    return tuple(Path(word).expanduser() for word in words if word != "none")
+    return tuple(expanded(word) for word in words if word != "none")
 
 
 def _account(hop: Hop, place: Place, settings: Mapping[str, Any]) -> Account:
@@ -181,7 +181,7 @@ def _open(connection: Connection, place: Place) -> None:
         try:
             connection.open()
             return
-        except (SSHException, OSError, EOFError) as error:
+        except (SSHException, OSError, EOFError, UnicodeError) as error:
             connection.client.close()
             late = time.monotonic() - started > _CONNECT_S
             if not is_crowded(error) or late or attempt == _TRIES - 1:

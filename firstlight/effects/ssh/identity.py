@@ -116,13 +116,18 @@ def wanted_files(
 ) -> tuple[tuple[Path, ...], bool]:
     """Key files to try, and whether they were named for this host; a named one must exist."""
     if given is None:
-        files = tuple(Path(file).expanduser() for file in configured or DEFAULTS)
+        files = tuple(expanded(file) for file in configured or DEFAULTS)
         return (files if configured else tuple(filter(_is_file, files))), False
-    path = Path(given).expanduser()
+    path = expanded(given)
     if not _is_file(path):
         remedy = "correct `identity` of this host in the inventory, or put the key there"
         raise HostError(f"its identity file {given} does not exist", where=where, remedy=remedy)
     return (path,), True
+
+
+def expanded(text: str) -> Path:
+    """A path with its `~` resolved, where there is such a home; as it is where there is none."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser() raises RuntimeError
 
 
 def home_relative(path: Path) -> str:

@@ -41,9 +41,10 @@ def explain(error: Exception, place: Place) -> HostError:
 
 def _reason(error: Exception, place: Place) -> tuple[str, str]:
     match error:
-        case socket.gaierror():
+        case socket.gaierror() | UnicodeError():
             remedy = "correct `address` in the inventory, or HostName in your ssh_config"
-            return f"the name {place.address!r} does not resolve ({error.strerror})", remedy
+            why = error.strerror if isinstance(error, OSError) else "no name can be so"
+            return f"the name {place.address!r} does not resolve ({why})", remedy
         case ChannelException():
             via = place.via.name if place.via else "the hop before"
             return f"{via} cannot reach it ({error.text})", (
