@@ -10,7 +10,7 @@ that is not known, or an absent key gives `Unknown` with a line for each. Never 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from firstlight.accuracy.classes import (
     BY_RANK,
@@ -106,6 +106,8 @@ def _missing_rows(name: str, text: Config) -> Iterator[str]:
             yield from absent(text, index_dim=("index_head_dim",))
         return
     yield from absent(text, attention_heads=(*_QUERY_HEADS, *_KV_HEADS))
+    if len(_by_blocks(text)) > 1:
+        yield "heads of K and V: the blocks of `block_configs` have different numbers"
     if count(text, *_HEAD_DIM) is None:
         yield from absent(text, head_dim=(*_HIDDEN, *_HEAD_DIM))
         if count(text, *_HIDDEN) is not None:
@@ -146,7 +148,19 @@ def _head_dim(text: Config) -> int:
 def _kv_heads(text: Config) -> int:
     if text.get("multi_query") is True and not text.get("new_decoder_architecture"):
         return 1
-    return count(text, *_KV_HEADS) or count(text, *_QUERY_HEADS) or 0
+    if grouped := _by_blocks(text):
+        return (count(text, *_QUERY_HEADS) or 0) // grouped.pop()
+    own = count(section(text, "attn_config"), "kv_n_heads")
+    return own or count(text, *_KV_HEADS) or count(text, *_QUERY_HEADS) or 0
+
+
+def _by_blocks(text: Config) -> set[int]:
+    """Query heads that share one of K and V, by the blocks of a DeciLM that hold attention."""
+    blocks = text.get("block_configs")
+    listed = blocks if isinstance(blocks, Sequence) and not isinstance(blocks, str) else ()
+    parts = (section(b, "attention") for b in listed if isinstance(b, Mapping))
+    sizes = (count(part, "n_heads_in_group") for part in parts if not part.get("no_op"))
+    return {size for size in sizes if size}
 
 
 def _heads(text: Config) -> Heads:
@@ -211,7 +225,11 @@ def _kind(full: Heads | Latent, made: tuple[Layer, ...]) -> str:
 
 
 def _notes(name: str, text: Config, full: Heads | Latent) -> Iterator[str]:
-    if isinstance(full, Heads) and count(text, *_KV_HEADS) is None:
+    if (
+        isinstance(full, Heads)
+        and full.kv_heads == count(text, *_QUERY_HEADS)
+        and not count(text, *_KV_HEADS)
+    ):
         yield "the config names no KV heads: as many as attention heads, as the engine takes it"
     if count(text, "num_kv_shared_layers"):
         yield "layers that share K and V are priced with rows of their own, as the engine does"

@@ -12,10 +12,10 @@ _PLAIN = """
 AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM BaichuanForCausalLM
 BailingMMNativeForConditionalGeneration BailingMoEForCausalLM BailingMoeForCausalLM
 BailingMoeV2ForCausalLM BertModel ChatGLMForCausalLM ChatGLMModel Cohere2ForCausalLM
-Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration CohereForCausalLM
-DeepseekForCausalLM DeepseekOCRForCausalLM DotsOCRForCausalLM Ernie4_5_ForCausalLM
-Ernie4_5_MoeForCausalLM Ernie4_5_VLMoeForConditionalGeneration Exaone4ForCausalLM
-ExaoneForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM GPT2LMHeadModel
+Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration CohereForCausalLM DbrxForCausalLM
+DeciLMForCausalLM DeepseekForCausalLM DeepseekOCRForCausalLM DotsOCRForCausalLM
+Ernie4_5_ForCausalLM Ernie4_5_MoeForCausalLM Ernie4_5_VLMoeForConditionalGeneration
+Exaone4ForCausalLM ExaoneForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM GPT2LMHeadModel
 GPTBigCodeForCausalLM GPTJForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM
 Gemma3ForConditionalGeneration Gemma3nForCausalLM Gemma3nForConditionalGeneration
 GemmaForCausalLM Glm4ForCausalLM Glm4MoeForCausalLM Glm4vForConditionalGeneration
@@ -50,7 +50,8 @@ _LATENT = """
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
 DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM DeepseekVL2ForCausalLM
 DotsVLMForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM KimiK25ForConditionalGeneration
-KimiLinearForCausalLM KimiVLForConditionalGeneration LongcatFlashForCausalLM MiniCPM3ForCausalLM
+KimiK3ForConditionalGeneration KimiK3LinearForCausalLM KimiLinearForCausalLM
+KimiVLForConditionalGeneration LongcatFlashForCausalLM MiniCPM3ForCausalLM
 MistralLarge3ForCausalLM PixtralForConditionalGeneration SarvamMLAForCausalLM
 """
 
@@ -88,10 +89,11 @@ TWO_POOLS: dict[str, str] = {
 _STATEFUL = """
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
 FalconH1ForCausalLM GraniteMoeHybridForCausalLM InternS2PreviewForConditionalGeneration
-KimiLinearForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration
-MiniCPMSALAForCausalLM NemotronHForCausalLM NemotronH_Nano_Omni_Reasoning_V3
-NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3 Qwen3NextForCausalLM Qwen3_5ForCausalLM
-Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration
+KimiK3ForConditionalGeneration KimiK3LinearForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
+Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration MiniCPMSALAForCausalLM NemotronHForCausalLM
+NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
+Qwen3NextForCausalLM Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM
+Qwen3_5MoeForConditionalGeneration
 """
 
 # Known to the engine, and not to this arithmetic: what would have to be read first.
@@ -102,7 +104,6 @@ NOT_MODELLED: dict[str, str] = {
     "Dots3NoteForCausalLM": "the two latent pools of Dots3",
     "InklingForConditionalGeneration": "the states of Inkling's convolutions",
     "JetNemotronForCausalLM": "the state of JetNemotron's blocks",
-    "DeciLMForCausalLM": "which layers of DeciLM hold attention (`block_configs`)",
     "MllamaForConditionalGeneration": "the rows of Mllama's cross attention",
 }
 
@@ -125,5 +126,8 @@ LATENT = frozenset(_LATENT.split())
 INDEXED = frozenset(_INDEXED.split())
 STATEFUL = frozenset(_STATEFUL.split())
 OWN_PATH = frozenset(_OWN_PATH.split())
+
+# The pool has rows for every layer, whatever the config calls its kind.
+EVERY_LAYER = (PLAIN | LATENT) - STATEFUL - TWO_POOLS.keys()
 
 KNOWN = PLAIN | LATENT | STATEFUL | TWO_POOLS.keys() | NOT_MODELLED.keys()

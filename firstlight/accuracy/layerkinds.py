@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firstlight.accuracy.classes import LAYERS_PER_BLOCK, TWO_POOLS
+from firstlight.accuracy.classes import EVERY_LAYER, LAYERS_PER_BLOCK, TWO_POOLS
 from firstlight.accuracy.configkeys import Config, count, layers, section, words
 
 Kinds = tuple[str, ...]
@@ -18,6 +18,7 @@ _NAMES = {
     "full_attention": "full",
     "attention": "full",
     "attn": "full",
+    "deepseek_sparse_attention": "full",
     "global_attention": "full",
     "sliding_attention": "sliding",
     "local_attention": "sliding",
@@ -61,7 +62,9 @@ def layer_kinds(name: str, text: Config) -> tuple[Kinds, str]:
     if not found and total is not None:
         found = _counted(name, text, total)
     strange = sorted({*found} - {*_NAMES.values(), "both"})
-    if strange:
+    if strange and name in EVERY_LAYER:
+        found = tuple("full" if kind in strange else kind for kind in found)
+    elif strange:
         return (), f"what a layer of kind {', '.join(strange)} keeps"
     if not found or (total is not None and len(found) < total):
         return (), _lack(text, total, len(found))
