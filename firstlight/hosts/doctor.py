@@ -38,6 +38,9 @@ def _driver(facts: Facts) -> Iterator[Finding]:
     for xid in facts.driver.xids[-3:]:
         what = f"the kernel logged Xid {xid.number} for card {xid.pci}: {xid.text[:120]}"
         yield Finding("warning", what, "look the number up in NVIDIA's Xid catalogue")
+    if facts.system.jetson and not facts.gpus:
+        what = "nothing lists the GPU of this Jetson"
+        yield Finding("warning", what, "JetPack 6 and newer bring an nvidia-smi that does")
     for gpu in facts.gpus:
         if gpu.memory_mib is None:
             what = f"GPU {gpu.index} ({gpu.name or 'no name'}) gives no memory figure"

@@ -43,6 +43,7 @@ def test_a_sound_host_has_no_findings() -> None:
             "stop",
         ),
         ({"systemd__linger": "no"}, "note", "ada does not linger", "enable-linger ada"),
+        ({"os__tegra": "# R35 (release), REVISION: 4.1"}, "warning", "this Jetson", "JetPack 6"),
         ({"os__selinux": "1"}, "note", "SELinux is enforcing", "/home"),
         ({"tools": "cmake\t/usr/bin/cmake\t"}, "note", "cmake (/usr/bin/cmake)", "by hand"),
         (
