@@ -173,7 +173,12 @@ have systemctl && later systemd.user user_manager
 
 # --- the machine ----------------------------------------------------------------------------------------------------
 
-listening() { awk '$4 == "0A" { print $2 }' /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
+listening() { # no awk: that none listens must not be said because a tool is missing
+  local at state _
+  while read -r _ at _ state _; do
+    [ "$state" = 0A ] && printf '%s\n' "$at"
+  done < <(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null)
+}
 newest_kernel() {
   local folder
   for folder in "$sys"/lib/modules/*/; do

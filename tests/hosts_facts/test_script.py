@@ -144,6 +144,14 @@ def test_a_taken_port_is_seen() -> None:
     assert not all(map(ask().taken, ports))
 
 
+def test_a_taken_port_is_seen_without_awk(tmp_path: Path) -> None:
+    (tmp_path / "awk").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "awk").chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        assert ask(PATH=path).taken(server.getsockname()[1])
+
+
 def test_the_clock_is_that_of_the_end() -> None:
     before = time.time()
     epoch = ask().clock.epoch_s
