@@ -3,7 +3,7 @@
 # One answer a line: `@@fact KEY LENGTH VALUE`. In VALUE a backslash, a newline and a carriage return stand as \\ \n \r;
 # LENGTH counts its bytes before that, so that an answer which a shell's noise has damaged is told from a whole one.
 # Slow questions start at once in the background and are collected at the end; a tool that is missing is no answer.
-# FIRSTLIGHT_FACTS_SYSROOT (empty on a real host) stands before /proc/driver, /etc, /run: tests put recordings there.
+# FIRSTLIGHT_FACTS_SYSROOT (empty on a real host) stands before the paths of most files: tests put recordings there.
 export LC_ALL=C
 PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin
 PATH=$PATH:$HOME/.local/bin:$HOME/.cargo/bin:/usr/lib/wsl/lib:/run/current-system/sw/bin
@@ -12,7 +12,7 @@ shopt -u patsub_replacement 2>/dev/null # bash 5.2 would read & in a replacement
 shopt -u failglob nullglob
 sys=${FIRSTLIGHT_FACTS_SYSROOT:-}
 told=0
-deadline=$((SECONDS + 30))
+deadline=$((SECONDS + 45))
 declare -A waiting=()
 
 fact() { # KEY VALUE
@@ -49,7 +49,8 @@ collect() { # KEY: its output, and as KEY.rc its exit status; never waits for a 
 
 # --- slow questions -------------------------------------------------------------------------------------------------
 
-smi() { timeout 20 nvidia-smi "$@" 2>&1; }
+# Without persistence mode the first question starts every card, which takes seconds for each.
+smi() { timeout 40 nvidia-smi "$@" 2>&1; }
 smi_cards() { # a driver that does not know a field names it and refuses: ask again without
   local fields=index,name,uuid,driver_version,compute_cap,memory.total,memory.free,pci.bus_id,pcie.link.gen.max
   local text='' rc=0 unknown _
