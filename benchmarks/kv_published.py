@@ -95,6 +95,7 @@ def launch_of(published: Published, geometry: Geometry, version: str = "") -> La
         max_total_tokens=_number(published, "max_total_tokens_arg"),
         device="npu" if published.get("sm") == "NPU" else "cuda",
         dsa_raw=asked.dsa_raw or _raw_by_default(published, geometry, version, args),
+        index_everywhere=asked.index_everywhere or bool(published.get("disaggregation")),
         speculation=_speculation(published, args, geometry, version),
     )
 
@@ -114,6 +115,7 @@ _FLAGS_READ = frozenset(
         *("language_model_only", "mm_feature_transport"),
         *("dsa_prefill_backend", "dsa_decode_backend"),
         *("nsa_prefill_backend", "nsa_decode_backend"),
+        *("disaggregation_mode", "enable_hierarchical_cache"),
     }
 )
 

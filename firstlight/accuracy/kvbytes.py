@@ -62,9 +62,9 @@ def _heads_row(shape: Heads, layers: int, launch: Launch) -> Row:
 def _latent_row(shape: Latent, layers: Sequence[Layer], launch: Launch) -> Row:
     size = width(launch.kv_dtype)
     raw = shape.row * len(layers) * size
-    keys = [layer for layer in layers if layer.indexed or not launch.rules.index_shared]
-    index = _index_bytes(shape, launch) * len(keys)
-    priced_index = index if launch.rules.index_npu else shape.index_bytes * len(keys)
+    keys = _with_index(layers, launch)
+    index = _index_bytes(shape, launch) * keys
+    priced_index = index if launch.rules.index_npu else shape.index_bytes * keys
     priced_index *= launch.rules.index_priced
     if is_fp4(launch.kv_dtype):
         scales = shape.row // _FP4_BLOCK * len(layers)
@@ -72,6 +72,12 @@ def _latent_row(shape: Latent, layers: Sequence[Layer], launch: Launch) -> Row:
     scaled = _scaled_row(shape, launch) * len(layers) or raw
     priced = scaled if launch.rules.dsa_scaled else raw
     return Row(scaled, 0, index, 0, priced + priced_index)
+
+
+def _with_index(layers: Sequence[Layer], launch: Launch) -> int:
+    """Layers that keep index keys: those that find their own top k, or all of them."""
+    every = launch.index_everywhere or not launch.rules.index_shared
+    return sum(1 for layer in layers if layer.indexed or every)
 
 
 def _scaled_row(shape: Latent, launch: Launch) -> int:
@@ -133,7 +139,7 @@ def with_draft(cell: Row, full: Sequence[Layer], geometry: Geometry, launch: Lau
     if not launch.rules.index_shared:
         return int(price * (1 + drafts / len(full)))
     index = cell.index_bytes
-    each = index // max(1, sum(layer.indexed for layer in full)) if index else 0
+    each = index // max(1, _with_index(full, launch))
     return price + int((price - index) * drafts / len(full)) + each * drafts
 
 

@@ -134,6 +134,10 @@ def _sizes(version: str, args: Args, kv_dtype: str) -> tuple[Launch, int]:
         features_on_gpu=args.get("mm_feature_transport") in _ON_GPU,
         device="npu" if args.get("device") == "npu" else "cuda",
         dsa_raw=any(args.get(key) in _RAW for key in _DSA),
+        index_everywhere=bool(
+            args.get("disaggregation_mode") not in (None, "null")
+            or args.get("enable_hierarchical_cache")
+        ),
     )
     return launch, replicas
 

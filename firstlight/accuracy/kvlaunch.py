@@ -62,7 +62,8 @@ class Launch:
     --mamba-radix-cache-strategy, `swa_ratio` --swa-full-tokens-ratio. `kv_dtype` is a dtype, never
     `auto`: what auto becomes is for the audit to say. `dsa_raw`: the DSA kernels read FP8 rows
     without scales (trtllm, tilelang). `features_on_gpu`: --mm-feature-transport is not cpu.
-    `chunk`: --chunked-prefill-size, None where it is not known or off.
+    `chunk`: --chunked-prefill-size, None where it is not known or off. `index_everywhere`: prefill
+    and decode apart, or a hierarchical cache: DSA layers that share an index keep keys as well.
     """
 
     version: str = "0.5.23"
@@ -88,6 +89,7 @@ class Launch:
     features_on_gpu: bool = False
     device: Literal["cuda", "npu"] = "cuda"
     dsa_raw: bool = False
+    index_everywhere: bool = False
 
     def __post_init__(self) -> None:
         _check(self)

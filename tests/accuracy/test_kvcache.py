@@ -134,6 +134,25 @@ def test_bytes_of_a_token(name: str, changes: dict[str, Any], stored: int, price
     assert (found.stored_bytes, found.priced_bytes) == (stored, priced)
 
 
+def test_layers_that_share_an_index_keep_none_where_nobody_else_reads_it() -> None:
+    """GLM-5.2 finds its own top k in 3 layers and then in every fourth."""
+    shared = {**shapes.DEEPSEEK_V32, "index_topk_freq": 4, "index_skip_topk_offset": 3}
+    own = 3 + (61 - 3) // 4
+    stored = {
+        (version, every): row(
+            known(shared).full, Launch(version=version, index_everywhere=every)
+        ).index_bytes
+        for version in ("0.5.17", "0.5.18")
+        for every in (False, True)
+    }
+    assert stored == {
+        ("0.5.17", False): 61 * 132,
+        ("0.5.17", True): 61 * 132,
+        ("0.5.18", False): own * 132,
+        ("0.5.18", True): 61 * 132,
+    }
+
+
 def test_a_pool_that_is_priced_too_low_is_said() -> None:
     launch = Launch(kv_dtype=FP8, version="0.5.16")
     notes = capacity(known(shapes.DEEPSEEK_V32), launch, 40.0).notes
@@ -189,6 +208,14 @@ def test_before_0_5_7_a_pool_has_room_for_what_is_drafted() -> None:
 def test_a_draft_of_dsa_has_its_own_index() -> None:
     launch = Launch(kv_dtype=FP8, speculation=Speculation(4))
     assert price(known(shapes.DEEPSEEK_V32), launch) == 62 * 788
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_a_draft_of_shared_indexes_has_one_of_its_own(every: bool) -> None:
+    shared = known({**shapes.DEEPSEEK_V32, "index_topk_freq": 4, "index_skip_topk_offset": 3})
+    keys = 61 if every else 17
+    launch = Launch(index_everywhere=every, speculation=Speculation(4))
+    assert price(shared, launch) == 62 * 1152 + (keys + 1) * 132
 
 
 def test_dflash_drafts() -> None:

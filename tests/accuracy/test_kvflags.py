@@ -41,6 +41,7 @@ def test_every_knob_of_sizing_is_read() -> None:
         "language_model_only": True,
         "mm_feature_transport": "cuda_ipc",
         "dsa_prefill_backend": "tilelang",
+        "enable_hierarchical_cache": True,
         "mem_fraction_static": 0.8,
         "context_length": 1000,
         "chunked_prefill_size": 4096,
@@ -64,6 +65,7 @@ def test_every_knob_of_sizing_is_read() -> None:
         language_only=True,
         features_on_gpu=True,
         dsa_raw=True,
+        index_everywhere=True,
     )
     assert (found.fraction, found.context, found.chunk, found.gpus) == (0.8, 1000, 4096, 16)
     assert found.notes == ()
@@ -122,6 +124,11 @@ def test_speculation(args: dict[str, Any], made: Speculation, noted: str) -> Non
 def test_how_states_are_kept(version: str, args: Any, strategy: str, slots: int) -> None:
     found = flags(version, args).launch
     assert (found.strategy, found.slots_per_request) == (strategy, slots)
+
+
+@pytest.mark.parametrize(("mode", "every"), [("null", False), ("prefill", True), ("decode", True)])
+def test_prefill_and_decode_apart_keep_every_index(mode: str, every: bool) -> None:
+    assert flags(NEW, {"disaggregation_mode": mode}).launch.index_everywhere is every
 
 
 def test_chunks_that_are_off_are_not_known() -> None:
