@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from firstlight.accuracy import audittext
 from firstlight.accuracy.audit import Audit, audit
@@ -15,19 +14,17 @@ from firstlight.core.schema import Document
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import gate, recipes
-from firstlight.flows.checkpoint import read_folder, read_model, there
+from firstlight.flows import gate, readings, recipes
+from firstlight.flows.checkpoint import there
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.gate import Engine
 from firstlight.flows.orders import all_orders, built_release
 from firstlight.flows.reach import look, opener, reached, read_remote
-from firstlight.hosts.inventory import Host, Inventory, UnknownName
+from firstlight.hosts.inventory import Host, Inventory
 from firstlight.hosts.survey import Survey
 from firstlight.serve.capabilities import read_capabilities
 from firstlight.serve.limits import check_limits
 from firstlight.serve.profile import Profile
-
-_ENGINE = "sglang"
 
 
 def run(
@@ -72,16 +69,14 @@ def _profile(root: Path, inventory: Inventory, goal: Host, wanted: str) -> Docum
 
 def _engine(root: Path, shell: Shell, seen: Survey, stack: str) -> Engine:
     """What a release on the host says of itself, or else the recipe of the stack."""
-    component = recipes.stack(root, stack)[0].value.components.get(_ENGINE)
-    if component is None:
-        raise UnknownName(f"stack {stack} has no {_ENGINE}", remedy="name another with --stack")
+    version = recipes.engine(root, stack)
     try:
         release = built_release(all_orders(root, stack, seen.root), seen)
     except ConfigError:
         # A stack that is not locked yet is built nowhere; `check` says what it lacks.
         release = None
     if release is None:
-        return Engine(component.version)
+        return Engine(version)
     home = seen.root / "releases" / release
     file = home / "capabilities.json"
     found = read_capabilities(read_remote(shell, file), f"{shell.host.name}:{file}")
@@ -97,12 +92,9 @@ def _reading(
     console: Console,
 ) -> Reading:
     if model or profile is None:
-        local = shell.host.is_local
-        folder = Path(model).expanduser().absolute() if local else PurePosixPath(model)
-        found = read_folder(shell, PurePosixPath(folder))
+        found = readings.named(shell, model)
     else:
-        with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
-            found = read_model(shell, here, profile.model, seen.root, os.environ, console.note)
+        found = readings.own(shell, inventory, profile.model, seen, console)
     return there(found, shell.host.name, "deploy it first, or name a folder with --model")
 
 

@@ -135,6 +135,7 @@ def there(reading: Reading, host: str, remedy: str) -> Reading:
 # The first request of a shard: most headers are not longer.
 _FIRST = 1 << 18
 _LONGEST_HEADER = 100_000_000
+_LONGEST_NAME = 255
 _LARGEST_FILE = 64 << 20
 _PAGES = 20
 _TRIES = 3
@@ -156,8 +157,7 @@ def read_hub(local: Shell, hub: Hub, note: Note) -> Reading:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file in files:
-            if file.endswith(".py"):
-                (folder / file).touch()
+            (folder / file).touch()
         note(f"reading {len(small)} files and {len(shards)} headers of {hub.repo}")
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             jobs = [pool.submit(_whole, hub, folder, file, files[file]) for file in small]
@@ -170,7 +170,12 @@ def read_hub(local: Shell, hub: Hub, note: Note) -> Reading:
             _fetch_scales(hub, folder, reading)
             reading = read_folder(local, PurePosixPath(folder))
     place = f"{hub.endpoint}/{hub.repo}"
-    return reading.model_copy(update={"folder": place, "revision": hub.revision})
+    findings = tuple(
+        flaw.model_copy(update={"where": place}) if flaw.where == name else flaw
+        for flaw in reading.findings
+    )
+    told = {"folder": place, "revision": hub.revision, "findings": findings}
+    return reading.model_copy(update=told)
 
 
 def _listed(hub: Hub) -> dict[str, int]:
@@ -186,10 +191,13 @@ def _listed(hub: Hub) -> dict[str, int]:
             raise HostError("its list of files cannot be read", where=url) from None
         if not (url := page.next):
             break
-    # A name with a slash would lead out of our folder.
-    return {
-        name: size for name, size in found.items() if "/" not in name and name not in ("", "..")
-    }
+    return {name: size for name, size in found.items() if _is_name(name)}
+
+
+def _is_name(name: str) -> bool:
+    """Whether a file of ours can be called so; one with a slash would lead out of our folder."""
+    odd = "/" in name or name in ("", ".", "..") or not name.isprintable()
+    return not odd and len(name.encode()) <= _LONGEST_NAME
 
 
 def _list_of(data: bytes) -> list[Any]:

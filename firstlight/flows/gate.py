@@ -6,7 +6,6 @@ own policy, and says in a line what it lets through.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -19,9 +18,9 @@ from firstlight.core.errors import Fault, ProofError
 from firstlight.core.schema import Document, Place
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows.checkpoint import read_model, there
+from firstlight.flows import readings
+from firstlight.flows.checkpoint import there
 from firstlight.flows.probe import ask_engine
-from firstlight.flows.reach import opener, reached
 from firstlight.flows.target import Case
 from firstlight.hosts.facts import Facts
 from firstlight.serve.capabilities import Capabilities, engine_lines, key_of
@@ -61,8 +60,7 @@ def judge(case: Case, engine: Engine, facts: Facts) -> Judged:
 
     Raises HostError where neither has it."""
     profile, shell, console = case.profile, case.shell, case.console
-    with reached(opener(case.inventory, case.inventory.hosts["local"], console), console) as here:
-        reading = read_model(shell, here, profile.model, case.seen.root, os.environ, console.note)
+    reading = readings.own(shell, case.inventory, profile.model, case.seen, console)
     asking = asked(profile, engine, sm_of(profile, facts))
     reading = there(reading, shell.host.name, "put it there, or correct model.path")
     found = describe(reading, asking.flag(OVERRIDE))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -30,8 +29,7 @@ from firstlight.core.report import Report
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import recipes, target
-from firstlight.flows.checkpoint import read_folder, read_model
+from firstlight.flows import readings, recipes, target
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
@@ -79,7 +77,7 @@ def run(
     asked = recipes.profile_name(inventory, inventory.host(host), profile)
     wanted = recipes.profile(root, asked).value
     goal = _where(inventory, wanted, host, model, given)
-    version = recipes.stack(root, wanted.stack)[0].value.components["sglang"].version
+    version = recipes.engine(root, wanted.stack)
     with reached(opener(inventory, goal, console), console) as shell:
         seen = look(shell)
         found = _checkpoint(shell, inventory, wanted, model, seen, console)
@@ -120,12 +118,9 @@ def _checkpoint(
 ) -> Checkpoint:
     """The files of the model, or of the folder that is named instead."""
     if model:
-        local = shell.host.is_local
-        folder = Path(model).expanduser().absolute() if local else PurePosixPath(model)
-        reading = read_folder(shell, PurePosixPath(folder))
+        reading = readings.named(shell, model)
     else:
-        with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
-            reading = read_model(shell, here, wanted.model, seen.root, os.environ, console.note)
+        reading = readings.own(shell, inventory, wanted.model, seen, console)
     found = checkpoint.describe(reading)
     if not found.config:
         why = next((flaw.what for flaw in reading.findings if flaw.severity == "error"), "none")

@@ -21,6 +21,7 @@ from firstlight.serve.profile import Profile
 
 COMPONENTS, STACKS = "recipes/components", "recipes/stacks"
 PROFILES, LOCKS, LOCK_SUFFIX = "recipes/profiles", "recipes/locks", ".lock.yaml"
+ENGINE = "sglang"
 REGISTRY = Path("patches") / "registry.yaml"
 
 
@@ -60,6 +61,17 @@ def stack(root: Path, name: str) -> tuple[Document[Stack], dict[str, Component]]
     if faults:
         raise ConfigError(faults)
     return document, components
+
+
+def engine(root: Path, name: str) -> str:
+    """The version of the engine in a stack; raises UnknownName for a stack that has none."""
+    found = stack(root, name)[0].value.components.get(ENGINE)
+    if found is None:
+        fix = (
+            "name one that serves: as `stack` of the profile, or with --stack where the verb has it"
+        )
+        raise UnknownName(f"stack {name} has no {ENGINE}", remedy=fix)
+    return found.version
 
 
 def part(choices: Mapping[str, object], name: str, stack: str) -> str:

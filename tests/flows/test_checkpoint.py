@@ -345,6 +345,35 @@ def test_hostile_files_of_a_hub_are_findings(local: LocalShell, tmp_path: Path) 
     assert kinds == [("header-length", one.name), ("truncated", two.name)]
 
 
+def test_weights_of_another_form_are_told_of_the_hub_and_not_of_a_folder_of_ours(
+    local: LocalShell, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "pytorch_model.bin").write_bytes(b"x" * 100)
+    with serving(folder) as hub:
+        found = read_hub(local, at(hub), quiet)
+    assert [(flaw.kind, flaw.where) for flaw in found.findings] == [("other-weights", found.folder)]
+    assert "only pytorch_model.bin" in found.findings[0].what
+
+
+ODD = ["..", ".", "a/b.json", "a\0.json", "a\n.json", "x" * 252 + ".json"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_names_that_no_file_of_ours_can_have_are_passed_over(
+    local: LocalShell, tmp_path: Path, hub: Served, name: str
+) -> None:
+    """One of them ended the reading with a traceback."""
+    size = hub.files["config.json"].stat().st_size
+    listing = [{"type": "file", "path": one, "size": size} for one in (name, "config.json")]
+    (tmp_path / COMMIT).write_text(json.dumps(listing))
+    hub.files[COMMIT] = tmp_path / COMMIT
+    found = read_hub(local, Hub(REPO, COMMIT, f"{hub.url}/odd"), quiet)
+    assert list(found.documents) == ["config.json"]
+
+
 def test_a_model_that_is_not_there_yet_is_read_of_its_hub(
     local: LocalShell, tmp_path: Path, folder: Path, hub: Served
 ) -> None:

@@ -15,6 +15,7 @@ from firstlight.core.schema import load
 from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.flows import kv, recipes, target
+from firstlight.hosts.inventory import UnknownName
 from firstlight.serve.manifest import Manifest, render_manifest
 from firstlight.serve.profile import Profile
 from tests.flows.project import REPO, Project, make_project
@@ -105,6 +106,16 @@ def test_the_worked_example_needs_no_host(tmp_path: Path) -> None:
     more, _ = told(made, profile="qwen35-nvfp4", model=EXAMPLE, memory="40")
     assert "Affordable in BF16" in more
     assert not (tmp_path / "firstlight").exists()
+
+
+def test_a_stack_that_serves_nothing_is_told(tmp_path: Path) -> None:
+    """It ended as a fault of ours."""
+    made = project(tmp_path)
+    path = "recipes/profiles/small.yaml"
+    text = made.read(path).replace("stack: sglang-cpu", "stack: kernels-cu130-sm120")
+    made.write(path, text)
+    with pytest.raises(UnknownName, match="stack kernels-cu130-sm120 has no sglang"):
+        told(made, memory="17.4")
 
 
 def test_without_a_gpu_the_missing_facts_are_told(tmp_path: Path) -> None:
