@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from firstlight.accuracy.checkpoint import Checkpoint
@@ -118,15 +118,8 @@ def to_json(match: Match) -> dict[str, Any]:
 
 
 def _figure(one: Figure) -> dict[str, Any]:
-    return {
-        "what": one.what,
-        "predicted": one.predicted,
-        "found": one.found,
-        "unit": one.unit,
-        "off": round(one.off, 6),
-        "finding": one.is_finding,
-        "text": str(one),
-    }
+    told = {key: value for key, value in asdict(one).items() if key != "slack"}
+    return told | {"off": round(one.off, 6), "finding": one.is_finding, "text": str(one)}
 
 
 def lines(data: Mapping[str, Any]) -> list[str]:
