@@ -26,6 +26,7 @@ _DTYPES = {
     "float4": "fp4",
     "fp4": "fp4",
     "e2m1": "fp4",
+    "uint8": "fp4",
     "bf16": "bf16",
     "bfloat16": "bf16",
     "float16": "fp16",

@@ -90,6 +90,7 @@ def _score(published: Published, name: str, asked: bool) -> Scored:
     if launch is None:
         kv_dtype = published.get("kv_cache_dtype_arg")
         return Scored(name, geometry.kind, asked, boots, f"KV dtype {kv_dtype} is none of SGLang's")
+    boots = tuple(_boot(published, geometry, launch))
     checks = tuple(_checks(published, geometry, launch))
     if any(check.verdict == "miss" for check in checks):
         checks = _otherwise(published, geometry, launch) or checks
@@ -276,10 +277,18 @@ def _rule(published: Published) -> Iterator[Check]:
     yield judged("rule", "budget from the log's own sizes", budget.rest_gib, target, TOKENS_LIMIT)
 
 
-def _boot(published: Published) -> Iterator[Check]:
+def _boot(
+    published: Published, geometry: Geometry | None = None, launch: Launch | None = None
+) -> Iterator[Check]:
+    """Whether the engine refuses what was published as refused: for want of memory at all, or,
+    where the model is known, of memory for its states, its window or a page."""
     budget = budget_of(published)
     if budget is None or "pool init" not in str(published.get("outcome")):
         return
-    refused = budget.rest_gib <= 0
-    note = f"least mem_fraction_static {budget.least_fraction:.4f}"
-    yield Check("boot", "GiB left", budget.rest_gib, 0.0, "hit" if refused else "miss", note)
+    refused = (
+        "" if budget.rest_gib > 0 else f"least mem_fraction_static {budget.least_fraction:.4f}"
+    )
+    if not refused and geometry and launch:
+        refused = capacity(geometry, launch, budget.rest_gib).refused
+    verdict: Verdict = "hit" if refused else "miss"
+    yield Check("boot", "GiB left", budget.rest_gib, 0.0, verdict, refused)

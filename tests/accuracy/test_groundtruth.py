@@ -268,6 +268,24 @@ def test_an_older_build_with_one_pool_for_all_layers() -> None:
     assert verdicts({**row, "k_gib": 40.0, "v_gib": 40.0}) == {"K": "miss", "V": "miss"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "verdict", "words"),
+    [
+        ({"avail_after_load_gib": 10.0}, "hit", "least mem_fraction_static 0.8333"),
+        ({"avail_after_load_gib": 15.01}, "hit", "one slot of the state pool"),
+        ({"avail_after_load_gib": 15.01, "config": None}, "miss", ""),
+        ({}, "miss", ""),
+    ],
+)
+def test_a_boot_that_failed_is_refused(changes: dict[str, Any], verdict: str, words: str) -> None:
+    row = {"config": _GDN, "tp": 4, "outcome": "failed at pool init", "tokens": None}
+    memory = {"avail_before_load_gib": 60.0, "avail_after_load_gib": 30.0}
+    found = score({**_EMPTY, "id": "x", **row, **memory, "mem_fraction_static": 0.75, **changes})
+    (check,) = found.checks
+    assert (check.about, check.verdict) == ("boot", verdict)
+    assert words in check.note
+
+
 def test_a_dtype_that_a_row_leaves_open_may_be_fp8() -> None:
     row = {"config": _LLAMA, "tp": 1, "tokens": 1_000_000, "k_gib": 30.52, "v_gib": 30.52}
     assert verdicts(row) == {"K": "layout", "V": "layout"}
