@@ -41,7 +41,7 @@ def run(
         raise HostError(
             f"no answer: {answer.error or reply.trouble}",
             where=target.name,
-            remedy=f"invoke status --host {target.name}",
+            remedy=typed("status", {"host": target.name}),
         )
     verdict = smoke.judge(asked, answer)
     warning = "" if verdict.outcome is smoke.Outcome.PASS else f"\n[{verdict.reason}]"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from firstlight.core.command import Command
+from firstlight.core.command import Command, typed
 from firstlight.flows import capacity, gate, prove
 from firstlight.hosts.inventory import Host
 
@@ -34,15 +34,14 @@ def _facts(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) 
     body = json.dumps({"model": name, "messages": messages, "max_tokens": _MOST})
     chat = f"http://127.0.0.1:{port}/v1/chat/completions"
     curl = Command(("curl", chat, "-H", "Content-Type: application/json", "-d", body))
-    on = [] if target.is_local else ["--host", target.name]
-    profile = ["--profile", manifest["profile"]]
-    ask = Command(("invoke", "ask", *on, *profile, "--question", _ASK))
+    # Without --host it would mean the inventory's default, which may be another.
+    whom = {"host": target.name, "profile": manifest["profile"]}
     lines = [
         f"  server    {address}" + ("" if target.is_local else f" on {target.name}"),
         f"  KV cache  {prove.pool_text(proof)} (read back from the server)",
         *_policy(proof),
         f"  proof     {proof['outcome']}, {len(proof['questions'])} questions",
-        f"  ask it    {ask.line()}",
+        f"  ask it    {typed('ask', {**whom, 'question': _ASK})}",
     ]
     if not target.is_local:
         tunnel = f"{port}:127.0.0.1:{port}"

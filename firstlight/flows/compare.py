@@ -13,6 +13,7 @@ from firstlight.accuracy.comparison import Comparison, Refusal, compare, of_one_
 from firstlight.accuracy.scores import Measured
 from firstlight.accuracy.suite import Suite
 from firstlight.build.failures import Rules
+from firstlight.core.command import typed
 from firstlight.core.errors import HostError, ProofError, StepError
 from firstlight.core.plan import Plan, preview
 from firstlight.core.report import Report
@@ -71,7 +72,8 @@ def run(
 
     Exit code 4 when the engine refused one of them, 5 when one gave a figure that is none.
     """
-    wanted = _wanted(kv or _USUAL)
+    again = typed("compare", {"profile": profile, "host": host, "kv": _USUAL})
+    wanted = _wanted(kv or _USUAL, again)
     with target.case(root, console, profile, host) as case:
         work = _work(case, comparestage.targets(case, wanted))
         if dry_run:
@@ -97,12 +99,12 @@ def _shown(case: Case, work: _Work) -> str:
     return preview(Plan(comparestage.VERB, work.host, steps, plans[0].done))
 
 
-def _wanted(text: str) -> tuple[str, ...]:
+def _wanted(text: str, again: str) -> tuple[str, ...]:
     found = listed(text)
     if len(found) < 2:
         raise UnknownName(
             f"--kv takes two precisions or more, with commas; got {text!r}",
-            remedy=f"invoke compare --kv {_USUAL}",
+            remedy=again,
         )
     return found
 
@@ -156,7 +158,8 @@ def _launch_all(stage: Stage, work: _Work) -> None:
         _surely(stage, work, last)
     if stage.own is not None:
         again = f"the server of {work.keeping.folder.name} starts again, as it was"
-        work.console.say(f"{again}; `invoke status` shows it")
+        status = typed("status", {"host": stage.shell.host.name})
+        work.console.say(f"{again}; `{status}` shows it")
 
 
 def _launch(stage: Stage, work: _Work, kv: str) -> None:

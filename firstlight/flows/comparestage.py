@@ -66,7 +66,7 @@ def left_over(case: Case) -> Plan:
     found, steps = seen.deployments.get(trial.trial_name(profile)), []
     if found is not None and found.started:
         service = server.service(server.last_started(shell, seen, found.profile), seen.root)
-        steps = [] if server.state(shell, service).over else [stop_step(service)]
+        steps = [stop_step(service)] if server.state(shell, service).may_run else []
     return Plan(VERB, shell.host.name, tuple(steps))
 
 

@@ -6,16 +6,17 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from firstlight.core.command import typed
 from firstlight.core.errors import Detached
 from firstlight.core.plan import Plan, Ship, Step, preview
 from firstlight.core.report import Report
 from firstlight.effects import execute
 from firstlight.effects.console import Console
-from firstlight.effects.shell import Shell
 from firstlight.flows import programs, server, target
 from firstlight.flows.closing import closing
 from firstlight.flows.failures import known
 from firstlight.flows.launching import Launching
+from firstlight.flows.reach import look
 from firstlight.flows.target import Case
 from firstlight.serve.deploy import (
     STARTING,
@@ -23,6 +24,7 @@ from firstlight.serve.deploy import (
     back_steps,
     file_steps,
     proof_steps,
+    record_step,
     start_steps,
     stop_step,
 )
@@ -97,7 +99,9 @@ def _plan(case: Case, goal: target.Goal, secrets: Mapping[str, str]) -> Plan:
         steps += [audit_step(profile.name, host), *goal.model_steps]
     else:
         steps += [*goal.model_steps, audit_step(profile.name, host)]
-    if not goal.running:
+    if goal.running:
+        steps.append(record_step(goal.target))
+    else:
         steps += file_steps(goal.target, target.templates(case.root), secrets)
         steps += start_steps(goal.target, goal.old, goal.linger_for)
     steps += proof_steps(goal.target)
@@ -107,49 +111,62 @@ def _plan(case: Case, goal: target.Goal, secrets: Mapping[str, str]) -> Plan:
 
 def _execute(plan: Plan, launching: Launching) -> None:
     """Run the plan; whatever goes wrong after the start, the server that ran before comes back."""
-    goal, shell, console = launching.goal, launching.case.shell, launching.case.console
+    goal, console = launching.goal, launching.case.console
     done: list[execute.Outcome] = []
     try:
         execute.execute(plan, goal.sites, console, launching.watches, done)
     except KeyboardInterrupt:
-        if not _has_started(goal, done):
+        if not _has_started(plan, goal, done):
             raise
         if not goal.running and all(outcome.step != "start" for outcome in done):
             # The old server is stopped and the new one is not started: nobody means that.
-            _undo(goal, shell, console)
+            _undo(launching.case, goal)
             raise
-        raise _interrupted(goal, shell, console) from None
+        raise _interrupted(launching.case, goal) from None
     except Exception:
-        if _has_started(goal, done):
-            _undo(goal, shell, console)
+        if _has_started(plan, goal, done):
+            _undo(launching.case, goal)
         raise
 
 
-def _has_started(goal: target.Goal, done: list[execute.Outcome]) -> bool:
+def _has_started(plan: Plan, goal: target.Goal, done: list[execute.Outcome]) -> bool:
     """True when there is a server to be undone: ours, or one of a deploy that was left early.
 
-    The current server was proved once; a new question that it fails is no reason to stop it.
+    A step that was begun may have done half of it. The current server was proved once; a new
+    question that it fails is no reason to stop it.
     """
     left_early = goal.running and not goal.is_current
-    return left_early or any(outcome.step in STARTING for outcome in done)
+    return left_early or any(step.id in STARTING for step in plan.steps[: len(done) + 1])
 
 
-def _interrupted(goal: target.Goal, shell: Shell, console: Console) -> Detached:
-    host, profile = shell.host.name, goal.target.manifest.profile
+def _interrupted(case: Case, goal: target.Goal) -> Detached:
+    host, profile, console = case.host.name, case.profile.name, case.console
     console.say(f"the server of {profile} goes on starting on {host}")
     if console.ask("  stop it there? [y/N] ").lower().startswith("y"):
-        _undo(goal, shell, console)
+        _undo(case, goal)
         return Detached("stopped the new server", where=host)
-    again = f"`invoke deploy --profile {profile} --host {host}` watches it again"
+    again = f"`{typed('deploy', {'profile': profile, 'host': host})}` watches it again"
     return Detached("left the new server as it is", where=host, remedy=again)
 
 
-def _undo(goal: target.Goal, shell: Shell, console: Console) -> None:
-    """Stop the new server; start the one before it, if one ran."""
-    console.say("  stopping the new server")
+def _undo(case: Case, goal: target.Goal) -> None:
+    """Stop the new server; start the one before it, if one ran and nobody else has started one."""
+    case.console.say("  stopping the new server")
     back = [stop_step(goal.target.service)]
-    back += back_steps(goal.old) if goal.old is not None else ()
-    execute.execute(Plan("deploy", shell.host.name, tuple(back)), goal.sites, console)
+    if _is_overtaken(case, goal):
+        case.console.say("  another deploy has started its own server meanwhile: that one stays")
+    elif goal.old is not None:
+        back += back_steps(goal.old)
+    execute.execute(Plan("deploy", case.host.name, tuple(back)), goal.sites, case.console)
+
+
+def _is_overtaken(case: Case, goal: target.Goal) -> bool:
+    """True when what was started last is neither ours nor what was started when we looked."""
+    before, now = (
+        seen.deployments[case.profile.name].started if case.profile.name in seen.deployments else ""
+        for seen in (case.seen, look(case.shell))
+    )
+    return now not in (before, goal.target.manifest.id)
 
 
 def _data(manifest: Manifest, proof: object, changed: bool) -> dict[str, object]:

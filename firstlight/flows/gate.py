@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from firstlight.accuracy.audit import Ask, Audit, audit
 from firstlight.accuracy.checkpoint import Checkpoint, describe
+from firstlight.core.command import typed
 from firstlight.core.errors import Fault, ProofError
 from firstlight.core.schema import Document, Place
 from firstlight.effects.console import Console
@@ -102,11 +103,11 @@ def probed(shell: Shell, ask: Ask, engine: Engine, found: Checkpoint, console: C
     return replace(ask, probe=probe)
 
 
-def require(judged: Judged, profile: Profile, console: Console) -> None:
+def require(judged: Judged, profile: Profile, host: str, console: Console) -> None:
     """Say what is let through; raises ProofError with the line to change where nothing is."""
     if judged.fault is not None:
-        fix = f"`invoke audit --profile {profile.name}` shows every value and why"
-        raise ProofError(str(judged.fault), remedy=fix)
+        more = typed("audit", {"profile": profile.name, "host": host})
+        raise ProofError(str(judged.fault), remedy=f"`{more}` shows every value and why")
     console.say(f"  {told(summary(judged, profile))}")
     for one in judged.made.threats:
         if one.severity == "warning":

@@ -46,7 +46,8 @@ class Launching:
 
     def _audit(self) -> None:
         self._judged = gate.judge(self.case, self._engine, self.goal.facts)
-        gate.require(self._judged, self.case.profile, self.case.console)
+        case = self.case
+        gate.require(self._judged, case.profile, case.host.name, case.console)
 
     def _ready(self) -> None:
         service, made = self.goal.target.service, self.goal.target.manifest
@@ -66,7 +67,9 @@ class Launching:
             capacity=self._capacity(self._judged, self._log, proof.found.kv_gib),
         )
         keep(shell, made, proof.verdict.outcome, self.told)
-        prove.require(proof, shell.host.name, profile.name)
+        if proof.verdict.outcome is not Outcome.PASS:
+            watch.require_alive(shell, made.service, self.rules)
+        prove.require(proof, shell.host.name, profile.name, watch.whole_log(made.service))
         self._evidence()
 
     def _evidence(self) -> None:

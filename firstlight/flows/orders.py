@@ -15,7 +15,7 @@ from firstlight.build.order import Order, release_of
 from firstlight.build.recipe import Python, Stack, patches_for
 from firstlight.build.release import Layout, Patch
 from firstlight.build.toolkit import host_toolkit
-from firstlight.core.command import Command, Script
+from firstlight.core.command import Command, Script, typed
 from firstlight.core.errors import HostError
 from firstlight.core.plan import Run, Step
 from firstlight.effects import library
@@ -156,6 +156,6 @@ def require_release(root: Path, profile: Profile, seen: Survey, host: str) -> st
         raise HostError(
             f"stack {profile.stack}, as it is locked now, is not built there",
             where=host,
-            remedy=f"invoke build --host {host} --profile {profile.name}",
+            remedy=typed("build", {"host": host, "profile": profile.name}),
         )
     return built

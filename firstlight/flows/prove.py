@@ -20,13 +20,12 @@ from firstlight.flows.kv import args_of
 from firstlight.serve import effective, smoke
 from firstlight.serve.effective import Difference, Effective
 from firstlight.serve.manifest import Manifest, smoke_digest
-from firstlight.serve.profile import Profile
+from firstlight.serve.profile import API_KEY, Profile
 from firstlight.serve.serverlog import ServerLog
 from firstlight.serve.smoke import Answer, Outcome, Question, Verdict
 
 _ANSWER_S = 180.0
 _TRIES = 3
-_KEY = "SGLANG_API_KEY"
 
 
 @dataclass(frozen=True)
@@ -53,17 +52,14 @@ def prove(
     questions = smoke.questions_of(profile.smoke)
     with_key = headers(key)
     with shell.forward(made.port) as url:
-        answers = []
-        for number, question in enumerate(questions, 1):
-            console.note(f"question {number} of {len(questions)}: {question.ask}")
-            answers.append(_answer(url, question, profile.served_model_name, with_key))
+        answers = _answers(url, questions, profile.served_model_name, with_key, console)
         info = http.get(f"{url}/server_info", headers=with_key).json
         models = http.get(f"{url}/v1/models", headers=with_key).json
     verdicts = tuple(smoke.judge(q, a) for q, a in zip(questions, answers, strict=True))
     found = effective.effective(log, info, models)
     elements = _elements(shell, made, profile)
     differences = effective.compare(effective.asked_by(profile), found, elements)
-    return Proof(questions, tuple(answers), verdicts, found, differences)
+    return Proof(questions, answers, verdicts, found, differences)
 
 
 def _elements(shell: Shell, made: Manifest, profile: Profile) -> int | None:
@@ -89,7 +85,7 @@ def ranks_of(profile: Profile) -> int | None:
 
 def api_key(profile: Profile, environ: Mapping[str, str]) -> str:
     """The key that the profile's server asks for, "" for none."""
-    return environ.get(_KEY, "") if _KEY in profile.service.secrets else ""
+    return environ.get(API_KEY, "") if API_KEY in profile.service.secrets else ""
 
 
 def headers(key: str) -> dict[str, str]:
@@ -97,8 +93,11 @@ def headers(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 
-def require(proof: Proof, host: str, profile: str) -> None:
-    """Raise ProofError unless the proof passed; an inconclusive one is no pass."""
+def require(proof: Proof, host: str, profile: str, log: str) -> None:
+    """Raise ProofError unless the proof passed; an inconclusive one is no pass.
+
+    `log` is where the server's whole log is: `invoke logs` will show the one that comes back.
+    """
     verdict = proof.verdict
     if verdict.outcome is Outcome.PASS:
         return
@@ -109,7 +108,7 @@ def require(proof: Proof, host: str, profile: str) -> None:
     raise ProofError(
         f"the server of {profile} {word}: {'; '.join(lines) or verdict.reason}",
         where=host,
-        remedy=f"see `invoke logs --profile {profile} --host {host}`, or correct the questions",
+        remedy=f"read its log, on {host}: {log}\n  -> or correct the questions",
     )
 
 
@@ -170,15 +169,32 @@ def shortcoming(data: Mapping[str, Any]) -> str:
     return f"{said[0]}{more}" if said else "nothing that proves it was asked"
 
 
+def _answers(
+    url: str,
+    questions: tuple[Question, ...],
+    model: str,
+    headers: Mapping[str, str],
+    console: Console,
+) -> tuple[Answer, ...]:
+    """An answer for each question; a server that does not answer one is not asked the next."""
+    answers: list[Answer] = []
+    for number, question in enumerate(questions, 1):
+        if answers and not answers[-1].status:
+            answers.append(Answer(0, error="not asked: the question before it had no answer"))
+            continue
+        console.note(f"question {number} of {len(questions)}: {question.ask}")
+        answers.append(_answer(url, question, model, headers))
+    return tuple(answers)
+
+
 def _answer(url: str, question: Question, model: str, headers: Mapping[str, str]) -> Answer:
-    """One answer; a server that is busy or just failed to answer is asked again."""
+    """One answer; a server that is busy or quickly fails to answer is asked again."""
     body = smoke.request_for(question, model)
-    reply = http.Reply(0)
     for attempt in range(_TRIES):
+        time.sleep(attempt)
         reply = http.post_json(f"{url}/v1/chat/completions", body, _ANSWER_S, headers)
-        if reply.status and reply.status < 500:
+        if 0 < reply.status < 500 or reply.seconds > _ANSWER_S / 6:
             break
-        time.sleep(1 + attempt)
     return smoke.answer_from(reply.status, reply.json, reply.error)
 
 

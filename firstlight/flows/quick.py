@@ -56,6 +56,6 @@ def _runs(known: Mapping[str, Any]) -> bool:
     deployment = Deployment(known["profile"], home, home, known["launcher"], sudo=known["sudo"])
     try:
         result = run_here(running.state(deployment), known["env"])
-        return running.parse_state(result.out).condition == "running"
+        return running.parse_state(result.out, "local").condition == "running"
     except FirstlightError:
         return False

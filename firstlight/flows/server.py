@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TypeVar
 
-from firstlight.core.command import Command, typed
+from firstlight.core.command import Script, typed
 from firstlight.core.errors import ConnectionLost, HostError
 from firstlight.core.schema import nearest
 from firstlight.effects import http, jobs
@@ -15,7 +15,6 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs
 from firstlight.flows.quick import HEALTH
-from firstlight.flows.reach import read_remote
 from firstlight.hosts.survey import Survey
 from firstlight.serve import launch, manifest, running
 from firstlight.serve.manifest import Manifest
@@ -33,14 +32,14 @@ def require_current(seen: Survey, profile: str, host: str) -> Manifest:
     found = manifest.current(seen, profile, host)
     if found is None:
         left = profile in seen.deployments
-        again = Command(("invoke", "deploy", "--profile", profile, "--host", host))
         near = nearest(profile, seen.deployments) or "; nothing is"
         what = (
             f"no deployment of profile {profile} was ever proved"
             if left
             else (f"profile {profile} is not deployed{near}")
         )
-        raise HostError(what, where=host, remedy=again.line())
+        again = typed("deploy", {"profile": profile, "host": host})
+        raise HostError(what, where=host, remedy=again)
     return found
 
 
@@ -61,12 +60,20 @@ def require_running(shell: Shell, seen: Survey, profile: str) -> Manifest:
 
 
 def last_started(shell: Shell, seen: Survey, profile: str) -> Manifest:
-    """The deployment that was started last: the current one, unless a deploy was left early."""
+    """The deployment that was started last: the current one, unless a deploy was left early.
+
+    Raises Damaged where its manifest cannot be read.
+    """
     found = seen.deployments.get(profile)
     if found is None or found.started in ("", found.current):
         return require_current(seen, profile, shell.host.name)
     path = manifest.home_of(seen.root, profile, found.started) / "manifest.json"
-    return manifest.read_manifest(json.loads(read_remote(shell, path)), shell.host.name)
+    result = shell.run(Script('cat -- "$1"', args=(str(path),)))
+    try:
+        data = json.loads(result.text) if result.ok else {}
+    except ValueError:
+        data = {}
+    return manifest.read_manifest(data, shell.host.name)
 
 
 def service(found: Manifest, root: PurePosixPath) -> launch.Deployment:
@@ -76,13 +83,13 @@ def service(found: Manifest, root: PurePosixPath) -> launch.Deployment:
 
 def state(shell: Shell, deployment: launch.Deployment) -> ServerState:
     """How the server is: one round trip."""
-    return running.parse_state(shell.run(running.state(deployment)).out)
+    return running.parse_state(shell.run(running.state(deployment)).out, shell.host.name)
 
 
 def chunk(shell: Shell, deployment: launch.Deployment, offset: str) -> LogChunk:
     """The next piece of the server's log, and its state: one round trip."""
     script = running.read_log(deployment, offset, _CHUNK)
-    return running.parse_log(shell.run(script).out)
+    return running.parse_log(shell.run(script).out, shell.host.name)
 
 
 def start_log(shell: Shell, deployment: launch.Deployment) -> ServerLog:

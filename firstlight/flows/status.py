@@ -15,6 +15,7 @@ from firstlight.flows import prove, server
 from firstlight.flows.asked import asked_now
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.survey import Survey
+from firstlight.serve.manifest import Damaged
 
 
 def run(root: Path, console: Console, *, host: str = "") -> Report:
@@ -23,7 +24,7 @@ def run(root: Path, console: Console, *, host: str = "") -> Report:
     target = inventory.host(host)
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
-        served = [_deployment(root, shell, seen, name) for name in sorted(seen.deployments)]
+        served = [_entry(root, shell, seen, name) for name in sorted(seen.deployments)]
     data = {
         "host": target.name,
         "root": str(seen.root),
@@ -32,6 +33,14 @@ def run(root: Path, console: Console, *, host: str = "") -> Report:
         "deployments": [entry for entry in served if entry],
     }
     return Report(_text(data), data)
+
+
+def _entry(root: Path, shell: Shell, seen: Survey, profile: str) -> dict[str, Any]:
+    """One that cannot be read is no reason to be silent about the others."""
+    try:
+        return _deployment(root, shell, seen, profile)
+    except Damaged as error:
+        return {"profile": profile, "state": "damaged", "detail": error.what}
 
 
 def _deployment(root: Path, shell: Shell, seen: Survey, profile: str) -> dict[str, Any]:
@@ -71,6 +80,8 @@ def _text(data: dict[str, Any]) -> str:
 
 
 def _rows(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    if entry["state"] == "damaged":
+        return [("profile", entry["profile"]), ("  state", f"damaged: {entry['detail']}")]
     answers = "answers" if entry["healthy"] else "does not answer"
     state = f"{entry['state']}, {answers}" if entry["state"] == "running" else entry["state"]
     proof = entry["proof"]

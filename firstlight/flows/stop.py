@@ -24,9 +24,12 @@ def run(
         seen = look(shell)
         found = server.last_started(shell, seen, name)
         service = server.service(found, seen.root)
-        over = server.state(shell, service).over
+        state = server.state(shell, service)
+        over = not state.may_run
+        # A unit that ended by itself would still come back with its host.
+        settled = state.condition == "missing" or (over and service.launcher == "process")
         done = (f"the server of {name} is stopped",) if over else ()
-        plan = Plan("stop", target.name, () if over else (stop_step(service),), done)
+        plan = Plan("stop", target.name, () if settled else (stop_step(service),), done)
         data = {"profile": name, "deployment": found.id, "stopped": not over}
         if dry_run:
             return Report(preview(plan), data)

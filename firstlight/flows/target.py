@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from firstlight import __version__
+from firstlight.core.command import typed
 from firstlight.core.errors import ConfigError, HostError
 from firstlight.core.plan import Step
 from firstlight.core.schema import Document
@@ -22,15 +23,16 @@ from firstlight.flows.orders import require_release
 from firstlight.flows.reach import look, opener, reached, read_remote
 from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
+from firstlight.hosts.gpus import Gpu
 from firstlight.hosts.inventory import Host, Inventory
 from firstlight.hosts.survey import Survey
 from firstlight.serve import launch, models
 from firstlight.serve.arguments import check_args
 from firstlight.serve.capabilities import read_capabilities
 from firstlight.serve.deploy import Target
-from firstlight.serve.fits import misfits
+from firstlight.serve.fits import misfits, within_reach
 from firstlight.serve.launch import Launcher
-from firstlight.serve.manifest import FLAVOURS, Manifest, home_of, service_of
+from firstlight.serve.manifest import FLAVOURS, Damaged, Manifest, home_of, service_of
 from firstlight.serve.profile import Profile
 from firstlight.serve.readiness import GpuUse, gpu_full, port_taken
 from firstlight.serve.render import LAUNCH, UNIT, Deployment, deployment_id
@@ -100,10 +102,11 @@ def choose(case: Case, dry_run: bool) -> Goal:
     _tell_ceiling(profile, facts, choice.launcher, case.console)
     target = describe(case, facts)
     running = server.state(shell, target.service).condition in ("starting", "running")
-    old = _to_replace(shell, seen, profile.name, target.manifest.id)
-    if not running and old is None:
-        _require_port(profile, facts, seen, shell.host.name)
-        _require_memory(profile, facts, shell.host.name)
+    before = _to_replace(case, target.manifest.id)
+    if not running and (before is None or before.port != profile.service.port):
+        _require_port(case, facts)
+    if not running and before is None:
+        _require_memory(target.rendered, facts, shell.host.name)
     python, wheels = _python(facts, case.release, shell.host.name), models.wheels_of(profile.model)
     ground = prepare(shell, case.inventory, seen, python, wheels, {}, case.console, dry_run)
     made = models.model_name(profile.model)
@@ -118,7 +121,7 @@ def choose(case: Case, dry_run: bool) -> Goal:
         (*done, *(["the server, started earlier"] if running else [])),
         running,
         _is_current(seen, target.manifest),
-        old,
+        server.service(before, seen.root) if before is not None else None,
         facts.user.name if choice.enable_linger else None,
         facts,
     )
@@ -231,14 +234,19 @@ def _tell_ceiling(profile: Profile, facts: Facts, launcher: Launcher, console: C
         console.say("# service.memory will not hold: an account's systemd has no ceiling there")
 
 
-def _to_replace(shell: Shell, seen: Survey, profile: str, new: str) -> launch.Deployment | None:
+def _to_replace(case: Case, new: str) -> Manifest | None:
     """Another deployment of the profile that has not been stopped: the one that was started last,
     which is the current one unless a deploy was left before its end."""
-    found = seen.deployments.get(profile)
+    found = case.seen.deployments.get(case.profile.name)
     if found is None or found.started in ("", new):
         return None
-    service = server.service(server.last_started(shell, seen, profile), seen.root)
-    return None if server.state(shell, service).over else service
+    try:
+        made = server.last_started(case.shell, case.seen, case.profile.name)
+    except Damaged as error:
+        case.console.say(f"# {error.what}; if its server runs, it is not stopped")
+        return None
+    service = server.service(made, case.seen.root)
+    return made if server.state(case.shell, service).may_run else None
 
 
 def _is_current(seen: Survey, made: Manifest) -> bool:
@@ -246,12 +254,13 @@ def _is_current(seen: Survey, made: Manifest) -> bool:
     return found is not None and found.current == made.id
 
 
-def _require_memory(profile: Profile, facts: Facts, host: str) -> None:
-    """What the engine would take of each GPU must be free; without the flag, half of it."""
+def _require_memory(target: Deployment, facts: Facts, host: str) -> None:
+    """What the engine would take of each of its GPUs must be free; without the flag, half of it."""
+    profile = target.profile
     share = profile.args.get("mem_fraction_static")
     uses = [
         GpuUse(gpu.index, gpu.memory_mib / 1024, gpu.memory_free_mib / 1024)
-        for gpu in facts.gpus
+        for gpu in _cards(target, facts)
         if gpu.memory_mib and gpu.memory_free_mib is not None
     ]
     wanted = share if isinstance(share, float) else _USUAL_SHARE
@@ -260,12 +269,33 @@ def _require_memory(profile: Profile, facts: Facts, host: str) -> None:
         raise HostError(refusal.text, where=host, remedy=refusal.remedy)
 
 
-def _require_port(profile: Profile, facts: Facts, seen: Survey, host: str) -> None:
-    port = profile.service.port
+def _cards(target: Deployment, facts: Facts) -> tuple[Gpu, ...]:
+    """The cards that the engine may take: other servers may fill the others."""
+    first = target.profile.args.get("base_gpu_id")
+    visible = {**target.env, **target.profile.env}.get("CUDA_VISIBLE_DEVICES")
+    return within_reach(facts.gpus, visible, first if isinstance(first, int) else 0)
+
+
+def _require_port(case: Case, facts: Facts) -> None:
+    port, host = case.profile.service.port, case.host.name
     if not facts.taken(port):
         return
-    holders = (d.profile for d in seen.deployments.values() if d.manifest.get("port") == port)
-    holder = next((f"the server of profile {name}" for name in holders if name != profile.name), "")
-    refusal = port_taken(port, holder)
-    assert refusal is not None
+    ours = _holder(case, port)
+    whom = f"the server of profile {ours}" if ours else ""
+    stop = typed("stop", {"profile": ours, "host": host}) if ours else ""
+    refusal = port_taken(port, whom, stop)
     raise HostError(refusal.text, where=host, remedy=refusal.remedy)
+
+
+def _holder(case: Case, port: int) -> str:
+    """The other profile whose server has that port, "" for none: one that is stopped has not."""
+    for name in sorted(set(case.seen.deployments) - {case.profile.name}):
+        found = case.seen.deployments[name]
+        if not (found.current or found.started):
+            continue
+        with contextlib.suppress(Damaged):
+            made = server.last_started(case.shell, case.seen, name)
+            service = server.service(made, case.seen.root)
+            if made.port == port and server.state(case.shell, service).may_run:
+                return name
+    return ""

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 
-from firstlight.build.failures import Rules
+from firstlight.build.failures import SHOWN, Rules
+from firstlight.build.loglines import clean
 from firstlight.core.errors import StepError
 from firstlight.core.words import span
 from firstlight.effects.console import Console
@@ -16,7 +17,7 @@ from firstlight.serve import launch
 from firstlight.serve.manifest import Manifest
 from firstlight.serve.readiness import Limits, Moment, Process, Readiness, judge, phase_text
 from firstlight.serve.running import ServerState
-from firstlight.serve.serverlog import Phase, ServerLog, begin, feed, newly_passed
+from firstlight.serve.serverlog import Phase, ServerLog, begin, feed, finish, newly_passed
 
 _PAUSE_S = 0.5
 _TAIL_LINES = 15
@@ -58,9 +59,28 @@ def until_ready(
             console.say(f"  {span(moment.elapsed_s):>11}  ready")
             return server.across(shell, console, partial(_start_log, shell, deployment))
         if verdict.state == "failed":
-            raise _failure(verdict, view, shell.host.name, deployment)
+            raise _failure("did not start", verdict, view.tail, shell, deployment)
         console.note(phase_text(moment))
         time.sleep(_PAUSE_S)
+
+
+def require_alive(shell: Shell, deployment: launch.Deployment, rules: Rules) -> None:
+    """Raise StepError with the log's cause where a server that was ready does not run any more."""
+    state = server.state(shell, deployment)
+    if state.condition in ("starting", "running", "stopping"):
+        return
+    log, offset = begin(rules), ""
+    while data := (piece := server.chunk(shell, deployment, offset)).data:
+        log, offset = feed(log, data.decode("utf-8", "replace")), piece.next_offset
+    verdict = judge(Moment(finish(log), _process(state)), Limits())
+    raise _failure("could not be proved", verdict, (), shell, deployment)
+
+
+def whole_log(deployment: launch.Deployment) -> str:
+    """Where a server's log is on its host, for a person who logs in there."""
+    if deployment.launcher == "systemd-system":
+        return f"journalctl --unit {deployment.unit}"
+    return f"{deployment.home}/log"
 
 
 def _start_log(shell: Shell, deployment: launch.Deployment) -> ServerLog:
@@ -87,9 +107,15 @@ def _look(
         offset=piece.next_offset,
         health=health,
         changed=time.monotonic() if text else view.changed,
-        tail=(*view.tail, *(line for line in text.splitlines() if line.strip()))[-_TAIL_LINES:],
+        tail=(*view.tail, *_spoken(text))[-_TAIL_LINES:],
     )
     return new, piece.state
+
+
+def _spoken(text: str) -> list[str]:
+    """Lines that say something, safe to print and no longer than a person reads."""
+    lines = (clean(line).strip()[:SHOWN] for line in text.replace("\r", "\n").split("\n"))
+    return [line for line in lines if line]
 
 
 def _moment(view: _View, state: ServerState) -> Moment:
@@ -105,21 +131,25 @@ def _process(state: ServerState) -> Process:
             return Process("restarting", state.rc)
         case "failed":
             return Process("failed", state.rc)
+        case "missing":
+            return Process("replaced")
     return Process("exited", state.rc)
 
 
 def _failure(
-    verdict: Readiness, view: _View, host: str, deployment: launch.Deployment
+    what: str,
+    verdict: Readiness,
+    tail: tuple[str, ...],
+    shell: Shell,
+    deployment: launch.Deployment,
 ) -> StepError:
-    # `invoke logs` will show the server that comes back, so this one's log is named.
-    whole = f"{deployment.home}/log"
-    if deployment.launcher == "systemd-system":
-        whole = f"journalctl --unit {deployment.unit}"
+    host = shell.host.name
     evidence = f"log line {verdict.line}: {verdict.evidence}" if verdict.evidence else ""
     more = f"\n  -> more: {verdict.link}" if verdict.link else ""
     return StepError(
-        f"the server of {deployment.profile} did not start: {verdict.text}",
+        f"the server of {deployment.profile} {what}: {verdict.text}",
         where=host,
-        remedy=f"{verdict.remedy}{more}\n  -> its whole log, on {host}: {whole}",
-        log=evidence or "\n".join(view.tail),
+        # `invoke logs` will show the server that comes back, so this one's log is named.
+        remedy=f"{verdict.remedy}{more}\n  -> its whole log, on {host}: {whole_log(deployment)}",
+        log=evidence or "\n".join(tail),
     )

@@ -30,7 +30,12 @@ start() {
   umask 077
   exec 9>>"$folder/.start"
   flock -w 120 9 || die "another start or stop of $folder does not come to its end"
-  alive "$folder/pid" && { echo running && return; }
+  if alive "$folder/pid"; then
+    [[ -s $folder/stop ]] || { echo running && return; }
+    # A stop that was left halfway goes on by itself; this start comes after it.
+    for ((try = 5 * ($3 + 15); try > 0; try--)); do alive "$folder/pid" || break; sleep 0.2; done
+    ! alive "$folder/pid" || die "the server of $folder does not come to its end"
+  fi
   end_tree "$folder" "$3" || die "cannot end what is left of an earlier server in $folder"
   rm -f -- "$folder"/{pid,server,exit,stop,restarts,cgroup}
   stat -c '%i.%W:%s' -- "$folder/log" >"$folder/begin" 2>/dev/null

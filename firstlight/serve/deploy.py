@@ -27,7 +27,22 @@ _SWITCH = f"""\
 {_POINT}
 was=$(readlink -- current)
 if [ -n "$was" ] && [ "$was" != "$2" ]; then point previous "$was" || return; fi
-point current "$2"
+point current "$2" && point started "$2"
+"""
+# What was free when the plan was made may be taken now: models take hours to come. A server that
+# was stopped a moment ago may hold its port a moment longer.
+_PORT = """\
+taken() {
+  local at place state
+  at=$(printf :%04X "$1")
+  while read -r _ place _ state _; do
+    [[ $state != 0A || $place != *"$at" ]] || return 0
+  done < <(cat /proc/net/tcp /proc/net/tcp6 2>/dev/null)
+  return 1
+}
+for _ in $(seq "$2"); do taken "$1" || return 0; sleep 0.2; done
+echo "something listens on port $1 by now: stop it, or give service.port another number" >&2
+return 1
 """
 _STOP_MARGIN_S = 60.0
 STARTING = frozenset({"stop", "mark"})
@@ -62,8 +77,14 @@ def file_steps(
     if secrets:
         env = WriteFile(home / "env", render_env(secrets), 0o600, secret=True)
         yield Step("env", "write the secrets, for the server alone", env)
-    record = WriteFile(home / "manifest.json", render_manifest(target.manifest))
-    yield Step("manifest", "say what is deployed", record)
+    yield record_step(target)
+
+
+def record_step(target: Target) -> Step:
+    """Write what the deployment says of itself."""
+    text = render_manifest(target.manifest)
+    record = WriteFile(target.rendered.home / "manifest.json", text)
+    return Step("manifest", "say what is deployed", record)
 
 
 def start_steps(
@@ -75,6 +96,9 @@ def start_steps(
         yield Step("linger", f"let services of {linger_for} outlive a login", run)
     if old is not None:
         yield stop_step(old)
+    port, looks = target.manifest.port, 25 if old is not None else 1
+    free = Run(Script(_PORT, (str(port), str(looks))))
+    yield Step("port", f"see that port {port} is free", free)
     yield _mark_step(target.service)
     title = f"start the server ({target.service.launcher})"
     yield Step("start", title, Run(launch.start(target.service), _patience(target.service)))

@@ -17,6 +17,22 @@ def misfits(match: Match, gpus: Iterable[Gpu], machine: Iterable[str] = ()) -> t
     return tuple(_misfits(match, tuple(gpus), tuple(machine)))
 
 
+def within_reach(gpus: Iterable[Gpu], visible: str | None, first: int = 0) -> tuple[Gpu, ...]:
+    """The cards that a server may take: from `first` on, those that CUDA_VISIBLE_DEVICES shows by
+    number or UUID; all, where that cannot be read."""
+    shown = tuple(gpus)
+    if visible is not None:
+        words = [word.strip() for word in visible.split(",") if word.strip()]
+        found = [[gpu for gpu in shown if _is_called(gpu, word)] for word in words]
+        if all(len(cards) == 1 for cards in found):
+            shown = tuple(card for (card,) in found)
+    return shown[first:]
+
+
+def _is_called(gpu: Gpu, word: str) -> bool:
+    return word == str(gpu.index) or (word.startswith("GPU-") and (gpu.uuid or "").startswith(word))
+
+
 def _misfits(match: Match, gpus: tuple[Gpu, ...], machine: tuple[str, ...]) -> Iterator[str]:
     if match.nodes > 1:
         yield f"it is for {match.nodes} nodes, and a deploy starts a server on one"

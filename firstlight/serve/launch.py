@@ -66,8 +66,9 @@ ctl reset-failed "$unit" 2>/dev/null
 ctl enable --quiet "$unit" && ctl restart "$unit" && echo started
 """
 
+# The unit may be that of another deployment by now, which is not ours to stop.
 _STOP_UNIT = """\
-[ -e "$units/$unit" ] || return 0
+cmp -s -- "$home/unit" "$units/$unit" || return 0
 ctl disable --quiet "$unit"
 ctl stop "$unit" || ! ctl is-active --quiet "$unit"
 """

@@ -25,6 +25,10 @@ FLAVOURS: Mapping[Launcher, Flavour] = {
 }
 
 
+class Damaged(HostError):
+    """A deployment's manifest cannot be read, so that nothing is known of it."""
+
+
 class Manifest(Model):
     """manifest.json of a deployment. `id` names its folder; `sudo`: stopping it takes root.
 
@@ -58,13 +62,14 @@ def render_manifest(manifest: Manifest) -> str:
 
 
 def read_manifest(data: Mapping[str, Any], host: str) -> Manifest:
-    """A manifest as it was found on a host; raises HostError for one that is damaged."""
+    """A manifest as it was found on a host; raises Damaged."""
     try:
         return Manifest.model_validate_json(json.dumps(data))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise HostError(
-            f"a deployment's manifest.json cannot be read: {first['loc']}: {first['msg']}",
+        place = ".".join(map(str, first["loc"]))
+        raise Damaged(
+            f"a deployment's manifest.json cannot be read: {place}: {first['msg']}",
             where=host,
             remedy="deploy the profile again",
         ) from None
@@ -94,7 +99,7 @@ def service_of(
 def current(seen: Survey, profile: str, host: str) -> Manifest | None:
     """The manifest of a profile's current deployment, or None where there is none."""
     found = seen.deployments.get(profile)
-    return read_manifest(found.manifest, host) if found and found.manifest else None
+    return read_manifest(found.manifest, host) if found and found.current else None
 
 
 def smoke_digest(profile: Profile) -> str:

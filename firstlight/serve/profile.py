@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -17,8 +16,9 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 # The engine takes these only as flags. They are listed in service.secrets under these names, and
 # reach it through a 0600 file, so that no process list shows them.
+API_KEY = "SGLANG_API_KEY"
 ENGINE_SECRETS: Mapping[str, str] = {
-    "SGLANG_API_KEY": "api-key",
+    API_KEY: "api-key",
     "SGLANG_ADMIN_API_KEY": "admin-api-key",
     "SGLANG_SSL_KEYFILE_PASSWORD": "ssl-keyfile-password",
 }
@@ -36,6 +36,12 @@ def _sha256(text: str) -> str:
 def _commit(text: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{40}", text):
         raise ValueError(f"expected a commit of 40 digits, because a branch moves; got {text!r}")
+    return text
+
+
+def _hub(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*", text):
+        raise ValueError(f"expected owner/name, as the hub has it; got {text!r}")
     return text
 
 
@@ -60,14 +66,6 @@ def _served(text: str) -> str:
 def _memory(text: str) -> str:
     if not _MEMORY.match(text):
         raise ValueError(f"expected a size such as 16GiB (MiB, GiB or TiB); got {text!r}")
-    return text
-
-
-def _address(text: str) -> str:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        raise ValueError(f"expected an IP address such as 127.0.0.1; got {text!r}") from None
     return text
 
 
@@ -119,7 +117,7 @@ class HubModel(Model):
     """A Hugging Face repository at one commit; `allow` limits the files (glob patterns)."""
 
     kind: Literal["hf"]
-    repo: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?$")
+    repo: Annotated[str, AfterValidator(_hub)]
     revision: Annotated[str, AfterValidator(_commit)]
     allow: tuple[str, ...] = ()
 
@@ -182,7 +180,7 @@ class Workload(Model):
 
 
 class Service(Model):
-    """How the server runs on its host.
+    """How the server runs on its host. It is asked at 127.0.0.1, whoever else may ask it.
 
     `secrets` names environment variables; their values come from the controller's environment
     or from `secrets_file`, a 0600 file of NAME=VALUE lines on the host. Times are in seconds:
@@ -190,7 +188,7 @@ class Service(Model):
     `stop_timeout_s` between SIGTERM and SIGKILL.
     """
 
-    bind: Annotated[str, AfterValidator(_address)] = "127.0.0.1"
+    bind: Literal["127.0.0.1", "0.0.0.0"] = "127.0.0.1"
     port: int = Field(default=30000, ge=1, le=65535)
     launcher: Literal["auto", "systemd", "process"] = "auto"
     restart: Annotated[Literal["no", "on-failure"], BeforeValidator(_restart)] = "on-failure"

@@ -30,10 +30,11 @@ class Limits:
 class Process:
     """What the launcher says of the server; `rc` is known once it has ended.
 
-    A negative `rc`, or one above 128, names the signal that ended it.
+    A negative `rc`, or one above 128, names the signal that ended it. `replaced`: its launcher
+    knows another deployment of the profile, or none.
     """
 
-    state: Literal["running", "exited", "failed", "restarting"]
+    state: Literal["running", "exited", "failed", "restarting", "replaced"]
     rc: int | None = None
 
 
@@ -74,14 +75,16 @@ class GpuUse:
 
 
 def judge(moment: Moment, limits: Limits) -> Readiness:
-    """What one look at a starting server says."""
+    """What one look at a starting server says, or at one that did not answer a question."""
+    if moment.process.state == "replaced":
+        return Readiness("failed", *_REPLACED)
     if moment.process.state != "running":
         return _died(moment)
     found = cause(moment.log)
     if found is not None and found.kind == PORT:
         # Whoever answers on the port, it is not this server; it may even call itself ready.
         return _died(moment)
-    if moment.health[-1:] == (200,):
+    if moment.health[-1:] == (200,) and _may_answer(moment.log):
         return Readiness("ready", f"ready after {span(moment.elapsed_s)}")
     if moment.log.phase is Phase.DIED and moment.quiet_s >= _LAST_WORDS_S:
         return _died(moment)
@@ -104,16 +107,15 @@ def phase_text(moment: Moment, width: int = 100) -> str:
     return f"{head} | {last if len(last) <= room else last[: room - 1] + '…'}"
 
 
-def port_taken(port: int, holder: str | None) -> Readiness | None:
-    """Refuse to launch on a port that is listened on; `holder` None = free, "" = not known."""
-    if holder is None:
-        return None
+def port_taken(port: int, holder: str, stop: str) -> Readiness:
+    """Refuse to launch on a port that is listened on; `holder` "" = not known, `stop` is the
+    command that ends it, "" = none of ours."""
     whom = holder or "a process that this user may not see"
     return Readiness(
         "failed",
         f"port {port} is taken by {whom}",
         "port taken",
-        "stop it (`invoke stop` if it is a server of ours), or give service.port another number",
+        f"stop it{f' (`{stop}`)' if stop else ''}, or give service.port another number",
     )
 
 
@@ -131,6 +133,16 @@ def gpu_full(gpus: Sequence[GpuUse], needed_share: float) -> Readiness | None:
     return Readiness("failed", "; ".join(lines), "gpu full", remedy)
 
 
+def _may_answer(log: ServerLog) -> bool:
+    """False while the log shows that whoever answers on the port cannot be this server yet."""
+    return log.phase in (Phase.WARMUP, Phase.READY) or not log.boots
+
+
+_REPLACED: tuple[str, Kind, str] = (
+    "the host knows it no more",
+    "died",
+    "another deploy of this profile may have taken its place: ask whose it is, then deploy again",
+)
 # A dying server writes its traceback in pieces: the cause is read once it has fallen silent.
 _LAST_WORDS_S = 2.0
 
@@ -161,7 +173,8 @@ def _phase(moment: Moment) -> str:
 def _died(moment: Moment) -> Readiness:
     found = cause(moment.log)
     again = " and was started again" if moment.process.state == "restarting" else ""
-    when = f"the server died{again} after {span(moment.elapsed_s)} ({_last_phase(moment)})"
+    after = f" after {span(moment.elapsed_s)}" if moment.elapsed_s else ""
+    when = f"the server died{again}{after} ({_last_phase(moment)})"
     if found is None or found.kind == KILLED:
         return _died_silent(moment, when, found)
     kind = _KINDS.get(found.kind, "died")

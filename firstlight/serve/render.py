@@ -12,7 +12,7 @@ from typing import Literal
 from firstlight.core.errors import FirstlightError
 from firstlight.hosts.inventory import UnknownName
 from firstlight.serve.capabilities import Capabilities, engine_lines
-from firstlight.serve.profile import ENGINE_SECRETS, Profile
+from firstlight.serve.profile import API_KEY, ENGINE_SECRETS, Profile
 from firstlight.serve.templates import Ready, fill, systemd_path
 
 LAUNCH, UNIT = "launch.sh.j2", "systemd.service.j2"
@@ -116,18 +116,24 @@ def take_secrets(profile: Profile, environ: Mapping[str, str]) -> dict[str, str]
     """
     missing = missing_secrets(profile, environ)
     if missing:
+        remedy = "export it here, or put it into a 0600 file on the host: service.secrets_file"
+        if profile.service.secrets_file is not None:
+            remedy = "export it here: the new server is asked with it, to be proved"
         raise UnknownName(
             f"profile {profile.name} needs {', '.join(missing)}, not set in this environment",
-            remedy="export it here, or put it into a 0600 file on the host: service.secrets_file",
+            remedy=remedy,
         )
     return {name: environ[name] for name in profile.service.secrets if environ.get(name)}
 
 
 def missing_secrets(profile: Profile, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets that neither the controller's environment nor a file on the host can give."""
-    if profile.service.secrets_file is not None:
-        return ()
-    return tuple(name for name in profile.service.secrets if not environ.get(name))
+    """The secrets that neither the controller's environment nor a file on the host can give.
+
+    The API key is needed here in any case: a server is asked with it.
+    """
+    filed = profile.service.secrets_file is not None
+    needed = (name for name in profile.service.secrets if not filed or name == API_KEY)
+    return tuple(name for name in needed if not environ.get(name))
 
 
 def deployment_id(

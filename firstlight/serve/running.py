@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from firstlight.core.command import Script
+from firstlight.core.command import Script, typed
 from firstlight.core.errors import HostError
 from firstlight.serve.launch import CTL, Deployment, Launcher, deployment_script
 
-Condition = Literal["starting", "running", "restarting", "stopping", "stopped", "failed", "missing"]
+Condition = Literal[
+    "starting", "running", "restarting", "stopping", "stopped", "failed", "lost", "missing"
+]
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,Result,MainPID,ExecMainCode,ExecMainStatus,"
@@ -105,7 +107,8 @@ _UNIT_CONDITIONS: Mapping[str, Condition] = {
 class ServerState:
     """How the server is, by its launcher; `rc` is the exit status of the last run that ended.
 
-    `running` means that its process is there, not that it answers. `detail` says more, or "".
+    `running` means that its process is there, not that it answers; `lost`, that it may be there and
+    nobody looks after it. `detail` says more, or "".
     """
 
     condition: Condition
@@ -117,7 +120,12 @@ class ServerState:
     @property
     def over(self) -> bool:
         """True when the server will not come back by itself."""
-        return self.condition in ("stopped", "failed", "missing")
+        return self.condition in ("stopped", "failed", "lost", "missing")
+
+    @property
+    def may_run(self) -> bool:
+        """True when something of the server may hold its port and its memory."""
+        return not self.over or self.condition == "lost"
 
 
 @dataclass(frozen=True)
@@ -145,25 +153,25 @@ def read_log(deployment: Deployment, offset: str = "", max_bytes: int = 1 << 18)
     return deployment_script(deployment, text, offset, str(max_bytes), may_need_root=True)
 
 
-def parse_state(out: bytes) -> ServerState:
+def parse_state(out: bytes, host: str) -> ServerState:
     """What the launcher said; raises HostError when that cannot be read."""
     found = _STATE_PART.search(out)
     if found is None:
-        raise _unreadable("state", out)
+        raise _unreadable("state", out, host)
     pairs = (line.partition("=") for line in found[2].decode("utf-8", "replace").splitlines())
     fields = {name: value for name, _, value in pairs}
     return _of_unit(fields) if found[1] == b"systemd" else _of_process(fields)
 
 
-def parse_log(out: bytes) -> LogChunk:
+def parse_log(out: bytes, host: str) -> LogChunk:
     """The piece of log that `read_log` asked for; raises HostError when it cannot be read.
 
     A piece that was cut short on its way is no loss: the next one starts where it ends.
     """
-    known = parse_state(out)
+    known = parse_state(out, host)
     found = _LOG_PART.search(out)
     if found is None:
-        raise _unreadable("log", out)
+        raise _unreadable("log", out, host)
     key, rest = found[2].decode(), out[found.end() :]
     if found[1] == b"journal":
         return _journal("" if key == "-" else key, rest, known)
@@ -172,11 +180,12 @@ def parse_log(out: bytes) -> LogChunk:
     return LogChunk(offset, data, known)
 
 
-def _unreadable(what: str, out: bytes) -> HostError:
+def _unreadable(what: str, out: bytes, host: str) -> HostError:
     said = out[-300:].decode("utf-8", "replace").strip() or "nothing"
     return HostError(
         f"cannot read the server's {what}; the host said: {said}",
-        remedy="look at the server with `invoke status`, or log in to the host",
+        where=host,
+        remedy=f"try `{typed('status', {'host': host})}`, or log in to the host",
     )
 
 
@@ -222,7 +231,7 @@ def _process_condition(word: str, rc: int | None) -> tuple[Condition, str]:
         case "gave-up":
             return "failed", "it crashed too often to be started again"
         case "lost":
-            return "failed", "its supervisor was killed"
+            return "lost", "its supervisor was killed"
         case "rebooted":
             return "stopped", "the host was rebooted"
     return "missing", "it was never started"

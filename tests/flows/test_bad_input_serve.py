@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -70,7 +72,8 @@ def test_a_server_that_takes_too_long(built: Tiny) -> None:
 def test_a_server_whose_answers_are_wrong_is_not_served(built: Tiny) -> None:
     message = fault(built, "wrong")
     assert "failed its proof: expected 'Paris': The moon is made of cheese" in message
-    assert "-> see `invoke logs --profile" in message
+    (log,) = built.root.glob("deployments/tiny/????????????/log")
+    assert f"-> read its log, on local: {log}" in message
     assert nothing_runs(built)
     found = entry(built)
     assert (found["state"], found["proof"], found["current"]) == ("stopped", {}, False)
@@ -177,9 +180,74 @@ def test_the_port_of_another_server_of_ours(served: Tiny) -> None:
     project.change("recipes/profiles/tiny.yaml", ("name: tiny", "name: other"), to=path)
     message = refused(project.invoke("deploy", "--profile", "other"), 3)
     assert f"local: port {served.port} is taken by the server of profile tiny" in message
-    assert "`invoke stop`" in message and "service.port" in message
+    assert "-> stop it (`invoke stop --profile tiny --host local`), or give service.port" in message
     assert served.made("deployments") == ["tiny"]
     assert len(served.servers()) == 1
+
+
+def test_a_server_that_dies_when_it_is_asked(built: Tiny) -> None:
+    message = fault(built, "asked", NO_RESTART)
+    assert "local: the server of tiny could not be proved: the server died (while serving): " in (
+        message
+    )
+    assert ": RuntimeError: CUDA error: an illegal instruction was encountered" in message
+    assert nothing_runs(built)
+
+
+def test_a_new_port_is_looked_at_although_a_server_runs(served: Tiny) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        served.profile((f"port: {served.port}", f"port: {port}"))
+        message = refused(served.project.invoke("deploy"), 3)
+    assert f"port {port} is taken by a process that this user may not see" in message
+    assert entry(served)["healthy"]
+
+
+def test_a_port_is_not_said_to_be_that_of_a_server_that_is_stopped(served: Tiny) -> None:
+    served.project.invoke("stop", check=True)
+    project, path = served.project, "recipes/profiles/other.yaml"
+    project.change("recipes/profiles/tiny.yaml", ("name: tiny", "name: other"), to=path)
+    with socket.create_server(("127.0.0.1", served.port)):
+        message = refused(project.invoke("deploy", "--profile", "other"), 3)
+    assert "is taken by a process that this user may not see\n  -> stop it, or give" in message
+
+
+def test_two_deploys_at_once_leave_the_later_server(built: Tiny) -> None:
+    """The first one's server is stopped for the second one's; it must not take revenge."""
+    built.loading.touch()
+    with built.project.start("deploy") as first:
+        assert first.stdout and any("loading weights" in line for line in first.stdout)
+        built.profile(("env:\n", "env:\n  TINY_OTHER: x\n"))
+        with built.project.start("deploy") as second:
+            assert second.stdout and any("loading weights" in line for line in second.stdout)
+            said, wrong = first.communicate(timeout=120)
+            built.loading.unlink()
+            done, _ = second.communicate(timeout=120)
+    assert first.returncode == 4, said + wrong
+    assert "another deploy has started its own server meanwhile: that one stays" in said
+    assert second.returncode == 0, done
+    found = entry(built)
+    assert (found["current"], found["healthy"], len(built.servers())) == (True, True, 1)
+
+
+def test_a_server_without_its_supervisor_is_stopped_all_the_same(served: Tiny) -> None:
+    (pid,) = served.root.glob("deployments/tiny/*/pid")
+    os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
+    assert entry(served)["state"] == "lost"
+    assert len(served.servers()) == 1
+    served.project.invoke("stop", check=True)
+    assert served.servers() == [] and entry(served)["state"] == "stopped"
+
+
+def test_a_deployment_that_is_damaged_hides_nothing_and_is_replaced(served: Tiny) -> None:
+    (manifest,) = served.root.glob("deployments/tiny/*/manifest.json")
+    manifest.write_text('{"schema": 1')
+    found = entry(served)
+    assert found["state"] == "damaged" and "manifest.json cannot be read" in found["detail"]
+    message = refused(served.project.invoke("smoke"), 3)
+    assert "local: a deployment's manifest.json cannot be read: " in message
+    served.project.invoke("deploy", check=True)
+    assert entry(served)["healthy"]
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def test_a_lossy_cache_against_its_policy_is_refused_before_anything_starts(buil
         message = refused(built.project.invoke("deploy"), 5)
     assert "recipes/profiles/tiny.yaml:9:19: kv_cache_dtype auto is lossy-uncalibrated" in message
     assert "policy.kv is allow_calibrated; write args.kv_cache_dtype: bf16" in message
-    assert "`invoke audit --profile tiny` shows every value and why" in message
+    assert "`invoke audit --profile tiny --host local` shows every value and why" in message
     assert nothing_was_started(built)
 
 

@@ -108,7 +108,8 @@ def test_up_builds_serves_proves_and_says_how_to_ask(fresh: Local, first_up: str
         lines["KV"] == "cache  torch.bfloat16, 16384 tokens, 0.35 GiB (read back from the server)"
     )
     assert lines["proof"] == "pass, 5 questions"
-    assert lines["ask"].startswith("it    invoke ask --profile smollm2-cpu --question ")
+    ask = "it    invoke ask --host local --profile smollm2-cpu --question "
+    assert lines["ask"].startswith(ask)
     assert lines["curl"].startswith(f"http://127.0.0.1:{fresh.port}/v1/chat/completions ")
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
 
-from firstlight.flows.prove import ranks_of
-from firstlight.serve.profile import Profile
+from firstlight.effects.console import Console
+from firstlight.effects.shell import Result
+from firstlight.flows.prove import prove, ranks_of
+from firstlight.hosts.inventory import Host
+from firstlight.serve.manifest import Manifest
+from firstlight.serve.profile import Profile, Question, Smoke
+from firstlight.serve.serverlog import ServerLog
+from firstlight.serve.smoke import Outcome
+from tests.flows.test_flows_fake import FakeShell
+from tests.flows.watching import free_port
 
 
 def profile(*words: str, **args: Any) -> Profile:
@@ -42,3 +51,34 @@ def test_who_shares_the_heads_of_a_token(
     args: dict[str, Any], words: tuple[str, ...], ranks: int | None
 ) -> None:
     assert ranks_of(profile(*words, **args)) == ranks
+
+
+def test_a_server_that_is_gone_is_asked_one_question() -> None:
+    """Each waits for minutes where a server hangs."""
+    made = Manifest(
+        schema=1,
+        profile="p",
+        id="i",
+        release="r",
+        model="/m",
+        served_model_name="p",
+        launcher="process",
+        sudo=False,
+        restart="no",
+        stop_s=1,
+        bind="127.0.0.1",
+        port=free_port(),
+        firstlight="0",
+    )
+    known = tuple(Question(ask=word, expect=(word,)) for word in ("one", "two", "three"))
+    wanted = profile().model_copy(update={"smoke": Smoke(questions=known)})
+    console = Console(io.StringIO())
+    shell = FakeShell(Host(name="local"), lambda _: Result(1, b""))
+    proof = prove(shell, made, wanted, ServerLog(), console)
+    assert [verdict.outcome for verdict in proof.verdicts] == [Outcome.INCONCLUSIVE] * 3
+    assert [answer.error.startswith("not asked: ") for answer in proof.answers] == [
+        False,
+        True,
+        True,
+    ]
+    assert proof.verdict.outcome is not Outcome.PASS

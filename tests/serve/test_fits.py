@@ -8,7 +8,7 @@ import pytest
 
 from firstlight.core.schema import load
 from firstlight.hosts.gpus import Gpu
-from firstlight.serve.fits import misfits
+from firstlight.serve.fits import misfits, within_reach
 from firstlight.serve.profile import Match, Profile
 
 PRO_6000 = Gpu(0, name="NVIDIA RTX PRO 6000 Blackwell Server Edition", compute_capability=(12, 0))
@@ -59,3 +59,23 @@ def test_a_host_that_is_something_else_does_not(
 def test_our_profile_for_the_cpu_fits_every_host(gpus: tuple[Gpu, ...]) -> None:
     path = Path("recipes/profiles/smollm2-cpu.yaml")
     assert misfits(load(path.read_text(), path.name, Profile).value.match, gpus) == ()
+
+
+@pytest.mark.parametrize(
+    ("visible", "first", "cards"),
+    [
+        (None, 0, [0, 1, 2, 3]),
+        (None, 2, [2, 3]),
+        ("2,3", 0, [2, 3]),
+        (" 3, 1", 1, [1]),
+        ("GPU-2b,GPU-1", 0, [2, 1]),
+        ("", 0, []),
+        ("GPU-9", 0, [0, 1, 2, 3]),
+        ("MIG-x", 0, [0, 1, 2, 3]),
+    ],
+)
+def test_only_the_cards_that_a_server_may_take_count(
+    visible: str | None, first: int, cards: list[int]
+) -> None:
+    gpus = [Gpu(index, uuid=f"GPU-{index}b") for index in range(4)]
+    assert [gpu.index for gpu in within_reach(gpus, visible, first)] == cards

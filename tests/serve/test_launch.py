@@ -81,11 +81,11 @@ class Bench:
         assert done.ok, done.error_text
 
     def state(self) -> ServerState:
-        return running.parse_state(self.shell.run(running.state(self.deployment)).out)
+        return running.parse_state(self.shell.run(running.state(self.deployment)).out, "gpu01")
 
     def read(self, offset: str = "", most: int = 1 << 18) -> LogChunk:
         script = running.read_log(self.deployment, offset, most)
-        return running.parse_log(self.shell.run(script).out)
+        return running.parse_log(self.shell.run(script).out, "gpu01")
 
     def says(self, word: str) -> str:
         """The rest of the last line of this start that begins with `word`; waits for one."""
@@ -261,20 +261,35 @@ def test_how_often_a_server_is_started(
     assert one.state().restarts == lines - 1
 
 
+def test_a_start_waits_for_a_stop_that_was_left_halfway(bench: Callable[..., Bench]) -> None:
+    one = bench()
+    one.start()
+    one.get("/deaf")
+    first = one.state().pid
+    (one.folder / "stop").write_text("stop\n")
+    os.kill(int((one.folder / "pid").read_text().split()[0]), signal.SIGTERM)
+    wait_for(lambda: one.state().condition == "stopping")
+    assert one.start() == "started"
+    wait_for(lambda: one.state().pid)
+    assert one.state().pid != first and first and not is_running(first)
+
+
 def test_a_killed_supervisor_is_seen_and_cleared_up(bench: Callable[..., Bench]) -> None:
     one = bench()
     one.start()
     wait_for(lambda: one.state().pid)
     child, server = int(one.says("child")), one.state().pid
     os.kill(int((one.folder / "pid").read_text().split()[0]), signal.SIGKILL)
-    wait_for(lambda: one.state().condition == "failed")
-    assert one.state().detail == "its supervisor was killed"
+    wait_for(lambda: one.state().condition == "lost")
+    found = one.state()
+    assert (found.condition, found.detail) == ("lost", "its supervisor was killed")
+    assert found.over and found.may_run
     assert server and is_running(server)
     assert one.start() == "started"
     assert not is_running(server) and not is_running(child)
     wait_for(lambda: one.state().pid)
     os.kill(int((one.folder / "pid").read_text().split()[0]), signal.SIGKILL)
-    wait_for(lambda: one.state().condition == "failed")
+    wait_for(lambda: one.state().condition == "lost")
     server = one.state().pid
     one.stop()
     assert server and not is_running(server)
@@ -377,7 +392,7 @@ def unit(**shown: object) -> bytes:
 def test_what_systemd_shows_is_understood(
     shown: dict[str, object], condition: str, rc: int | None
 ) -> None:
-    found = running.parse_state(unit(**shown))
+    found = running.parse_state(unit(**shown), "gpu01")
     assert (found.condition, found.rc) == (condition, rc)
 
 
@@ -401,12 +416,16 @@ messages = st.lists(
 def test_a_journal_is_read_to_its_last_whole_entry(sent: list[bytes], data: st.DataObject) -> None:
     whole = export(*sent)
     cut = data.draw(st.integers(0, len(whole)))
-    chunk = running.parse_log(unit() + b"@log journal before\n" + whole[:cut])
+    chunk = running.parse_log(unit() + b"@log journal before\n" + whole[:cut], "gpu01")
     count = sum(len(export(*sent[:n])) <= cut for n in range(1, len(sent) + 1))
     assert chunk.data == b"".join(message + b"\n" for message in sent[:count])
     assert chunk.next_offset == (f"c{count - 1}" if count else "before")
 
 
 def test_an_answer_that_cannot_be_read_is_said_so() -> None:
-    with pytest.raises(HostError, match="cannot read the server's state; the host said: oops"):
-        running.parse_log(b"oops")
+    with pytest.raises(HostError) as caught:
+        running.parse_log(b"oops", "gpu01")
+    assert str(caught.value) == (
+        "gpu01: cannot read the server's state; the host said: oops\n"
+        "  -> try `invoke status --host gpu01`, or log in to the host"
+    )

@@ -99,7 +99,7 @@ class Bench:
         return done.text.strip()
 
     def state(self) -> ServerState:
-        return running.parse_state(self.shell.run(running.state(self.deployment)).out)
+        return running.parse_state(self.shell.run(running.state(self.deployment)).out, "gpu01")
 
     def wait(self, condition: str) -> ServerState:
         deadline = time.monotonic() + 60
@@ -114,7 +114,7 @@ class Bench:
         deadline = time.monotonic() + 60
         while word.encode() not in data:
             out = self.shell.run(running.read_log(self.deployment, offset, 20_000)).out
-            chunk = running.parse_log(out)
+            chunk = running.parse_log(out, "gpu01")
             data, offset = data + chunk.data, chunk.next_offset
             assert time.monotonic() < deadline, data[-2000:]
         return data.decode("utf-8", "replace"), offset

@@ -124,7 +124,8 @@ def test_extra_arguments_that_belong_elsewhere(word: str, message: str) -> None:
         ("env: {A-B: x}", "7:7", "not a name for an environment variable: 'A-B'"),
         ("env: {OMP_NUM_THREADS: 1}", "7:24", "expected a string; got 1; put it in quotes"),
         ("service: {restart: always}", "7:20", "expected one of 'no' or 'on-failure'; got \"always\""),
-        ("service: {bind: localhost}", "7:17", "expected an IP address such as 127.0.0.1; got 'localhost'"),
+        ("service: {bind: localhost}", "7:17", "expected one of '127.0.0.1' or '0.0.0.0'; got \"localhost\""),
+            ("service: {bind: 10.0.0.5}", "7:17", "expected one of '127.0.0.1' or '0.0.0.0'; got \"10.0.0.5\""),
         ("service: {port: 0}", "7:17", "input should be greater than or equal to 1"),
         ("service: {memory: 16GB}", "7:19", "expected a size such as 16GiB (MiB, GiB or TiB); got '16GB'"),
         ("service: {secrets: [a b]}", "7:21", "not a name for an environment variable: 'a b'"),
@@ -149,6 +150,7 @@ def test_bad_values(rest: str, place: str, message: str) -> None:
     [
         ("{kind: path, path: models}", 20, "expected a path on the host that starts with / ; got 'models'"),
         ("{kind: hf, repo: a/b, revision: main}", 33, "expected a commit of 40 digits, because a branch moves; got 'main'"),
+        (f"{{kind: hf, repo: gpt2, revision: {'a' * 40}}}", 18, "expected owner/name, as the hub has it; got 'gpt2'"),
         ("{kind: pypi-gguf, package: a, version: '1', file: a.whl, sha256: abc, member: m}", 66, "expected a sha256, 64 digits 0-9 and a-f; got 'abc'"),
         (f"{{kind: pypi-gguf, package: a, version: '1', file: a.whl, sha256: {'a' * 64}, member: ../m}}", 140, "expected a path inside the package; got '../m'"),
         ("{kind: ftp}", 1, "expected one of 'pypi-gguf', 'path', 'hf'; got \"ftp\""),

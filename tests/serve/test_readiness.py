@@ -153,12 +153,24 @@ def test_the_last_words_of_a_dying_server_are_waited_for() -> None:
 
 
 def test_a_port_is_checked_before_the_launch() -> None:
-    assert port_taken(30000, None) is None
-    taken = port_taken(30000, "python3 (pid 77)")
-    assert taken is not None
-    assert (taken.kind, taken.text) == ("port taken", "port 30000 is taken by python3 (pid 77)")
-    unseen = port_taken(30000, "")
-    assert unseen is not None and "may not see" in unseen.text
+    stop = "invoke stop --profile a --host gpu01"
+    taken = port_taken(30000, "the server of profile a", stop)
+    assert (taken.kind, taken.text) == (
+        "port taken",
+        "port 30000 is taken by the server of profile a",
+    )
+    assert taken.remedy == f"stop it (`{stop}`), or give service.port another number"
+    unseen = port_taken(30000, "", "")
+    assert "may not see" in unseen.text
+    assert unseen.remedy == "stop it, or give service.port another number"
+
+
+def test_an_answer_that_comes_too_early_is_another_servers() -> None:
+    """A port that was free may be taken while the weights are loaded."""
+    loading = Moment(read(V059), UP, (200,), 30, 1)
+    assert judge(loading, LIMITS).state == "waiting"
+    unread = Moment(read("nothing that is known\n"), UP, (200,), 30, 1)
+    assert judge(unread, LIMITS).state == "ready"
 
 
 def test_gpus_are_checked_before_the_launch() -> None:

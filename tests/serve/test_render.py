@@ -216,7 +216,9 @@ def test_secrets_come_from_the_controller_or_a_file_on_the_host() -> None:
         "profile p needs SGLANG_API_KEY, not set in this environment\n  -> export it here, or put "
         "it into a 0600 file on the host: service.secrets_file"
     )
-    assert take_secrets(profile(FULL), {"HF_TOKEN": "a"}) == {"HF_TOKEN": "a"}
+    assert take_secrets(profile(FULL), {"SGLANG_API_KEY": "b"}) == {"SGLANG_API_KEY": "b"}
+    with pytest.raises(FirstlightError, match="the new server is asked with it, to be proved"):
+        take_secrets(profile(FULL), {"HF_TOKEN": "a"})
 
 
 def test_a_preview_of_secrets_shows_names_alone() -> None:

@@ -33,6 +33,10 @@ def answer(question: str) -> str:
 
 def said(path: str, body: dict[str, Any]) -> Any:
     """The body of an answer to a POST."""
+    if options.fault == "asked":
+        say("Scheduler hit an exception: Traceback (most recent call last):")
+        print("RuntimeError: CUDA error: an illegal instruction was encountered", flush=True)
+        os._exit(1)
     if path == "/generate" and options.fault == "dies" and options.kv_cache_dtype == "fp8_e5m2":
         say("Scheduler hit an exception: Traceback (most recent call last):")
         say("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.40 GiB.")

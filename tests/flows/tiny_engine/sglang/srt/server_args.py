@@ -21,6 +21,7 @@ FAULTS = (
     "amx",
     "nan",
     "dies",
+    "asked",
 )
 
 
