@@ -50,6 +50,8 @@ class Relay:
     def sha256(self, file: ShipFile) -> str:
         """What the bytes really are."""
         found = self._shell.run(Script('sha256sum <"$1"', (str(file.source),)), 900)
+        if not found.ok:
+            raise self._unreadable(str(file.source), found)
         return found.text.partition(" ")[0]
 
     def close(self) -> None:
@@ -65,12 +67,15 @@ class Relay:
     def _read(self, path: str, offset: int, count: int) -> bytes:
         found = self._shell.run(Script(_READ, (path, str(offset), str(count))), 120)
         if len(found.out) != count:
-            raise HostError(
-                f"cannot read {path}: {found.error_text.strip() or 'it has become shorter'}",
-                where=self._shell.host.name,
-                remedy="see whether it is there and readable, then run the command again",
-            )
+            raise self._unreadable(path, found)
         return found.out
+
+    def _unreadable(self, path: str, found: Result) -> HostError:
+        return HostError(
+            f"cannot read {path}: {found.error_text.strip() or 'it has become shorter'}",
+            where=self._shell.host.name,
+            remedy="see whether it is there and readable, then run the command again",
+        )
 
 
 def relay(
