@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from firstlight.build.hold import Hold
 from firstlight.core.errors import HostError
 from firstlight.hosts.survey import MARK
 
@@ -38,7 +39,7 @@ class Holdings:
     """What is below a host's root; times are seconds since 1970.
 
     `items` have the time at which they were made, `names` the digests and items that the papers
-    of an item name.
+    of an item name; `holds` are of builds that go on.
     """
 
     root: PurePosixPath
@@ -47,6 +48,7 @@ class Holdings:
     extents: tuple[Extent, ...]
     names: Mapping[str, frozenset[str]]
     uses: tuple[Use, ...]
+    holds: tuple[Hold, ...] = ()
 
 
 def parse(output: str, host: str) -> Holdings:
@@ -66,6 +68,7 @@ def parse(output: str, host: str) -> Holdings:
         ),
         names={item: frozenset(found) for item, found in names.items()},
         uses=tuple(_use(words, host) for words in _all(answers, "uses")),
+        holds=tuple(Hold(item, int(sign), text) for _, item, sign, text in _all(answers, "hold")),
     )
 
 

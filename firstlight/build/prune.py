@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from firstlight.build.digest import short
+from firstlight.build.hold import BUILD_JOBS, Hold
 from firstlight.build.holdings import Holdings, freed, weight
 from firstlight.core.command import Script
 from firstlight.core.plan import Job, Step
@@ -34,7 +35,9 @@ _KINDS = {
     "lib": "program folder",
     "build": "unfinished build",
     "twice": "build to compare",
+    "holds": "old hold",
 }
+_JOBS = f"jobs/{{{','.join(BUILD_JOBS)}}}*"
 
 REMOVE = f"""\
 cd -- "$1" || exit
@@ -42,11 +45,17 @@ looked=$2
 shift 2
 # A build that began since we looked counts on what it found; it may be over by now.
 source "$FIRSTLIGHT_JOB/processes.sh"
-for job in jobs/{{fetch,toolkit,build,repack,release}}-*/pid; do
+for job in {_JOBS}/pid; do
   if [[ -s ${{job%pid}}exit ]] || ! alive "$job"; then
     began=$(stat -c %Y -- "$job" 2>/dev/null) && ((began > looked)) || continue
   fi
   echo "error: a build has begun meanwhile: $(basename -- "${{job%/pid}}")"
+  echo "fix: wait for its end, then prune again; nothing was removed"
+  exit 1
+done
+for hold in holds/*; do
+  began=$(stat -c %Y -- "$hold" 2>/dev/null) && ((began >= looked)) || continue
+  echo "error: a build has begun meanwhile: $(head -n 1 -- "$hold")"
   echo "fix: wait for its end, then prune again; nothing was removed"
   exit 1
 done
@@ -93,6 +102,19 @@ def stack_of(release: str) -> str:
     return release.rsplit("-", 2)[0]
 
 
+def going_on(holdings: Holdings) -> tuple[Hold, ...]:
+    """The holds of builds that are not over: not lost, and what they make is not there yet."""
+    return tuple(
+        hold
+        for hold in holdings.holds
+        if not hold.is_stale(holdings.now) and not _is_made(holdings, _last(hold.item))
+    )
+
+
+def _is_made(holdings: Holdings, name: str) -> bool:
+    return f"releases/{name}" in holdings.items or f"store/{name}" in holdings.items
+
+
 def choose(
     holdings: Holdings,
     keep: int,
@@ -109,8 +131,9 @@ def choose(
     """
     kept = tuple(_kept(holdings, keep))
     stay = {f"releases/{one.release}" for one in kept}
+    gone = {hold.item for hold in holdings.holds} - {hold.item for hold in going_on(holdings)}
     finished = {item for item in holdings.items if not item.endswith((".partial", ".old"))}
-    gone = {item for item in finished if item.startswith("releases/")} - stay
+    gone |= {item for item in finished if item.startswith("releases/")} - stay
     gone |= {item for item in holdings.items if _is_left_over(holdings, item)}
     if store:
         gone |= _unnamed(holdings, finished, stay, frozenset(wanted))
@@ -192,12 +215,17 @@ def render_cut(holdings: Holdings, cut: Cut) -> str:
     for item in sorted(shown, key=lambda item: (-holdings.items[item], item)):
         age = _age(max(0, holdings.now - holdings.items[item]))
         rows.append((_last(item), age, size(weight(holdings, item)), why.get(item, "goes")))
+    stale = [
+        f"taken over: the hold of the {hold.text}; no sign of it for a day"
+        for hold in holdings.holds
+        if hold.item in cut.gone and hold.is_stale(holdings.now)
+    ]
     total = f"goes: {_counted(cut)}, {size(cut.freed)}" if cut.gone else "nothing to remove"
     kept = [one for one in CACHES if one in holdings.items and one not in cut.gone]
     lines = [
         f"stays: {_KINDS[one]} {one}, {size(weight(holdings, one))} (--caches)" for one in kept
     ]
-    return "\n".join([*([columns(rows)] if rows else []), *lines, total])
+    return "\n".join([*([columns(rows)] if rows else []), *lines, *stale, total])
 
 
 def _age(seconds: int) -> str:

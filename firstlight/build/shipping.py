@@ -127,7 +127,7 @@ def lacking(order: Order, source: Survey, target: Survey, python: str) -> tuple[
     return (*(f"store/{name}" for name in made), *found) if steps else ()
 
 
-def held(orders: Mapping[Python, Order], source: Survey, host: str) -> tuple[Python, ...]:
+def built_for(orders: Mapping[Python, Order], source: Survey, host: str) -> tuple[Python, ...]:
     """The CPythons for which the source has a release of the stack, or all that one is made of.
 
     Whole releases come first, and of those the most wanted. Raises HostError when there is none.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-from firstlight.build.capacity import room
-from firstlight.build.order import Order, artifacts, release_of
-from firstlight.build.steps import Site, artifact_steps, build_done, build_steps, compiled
+from firstlight.build.capacity import Need
+from firstlight.build.hold import BUILD_JOBS
+from firstlight.build.order import artifacts, release_of
+from firstlight.build.steps import artifact_steps, build_done, build_steps, compiled
 from firstlight.core.errors import StepError
 from firstlight.core.plan import Plan, preview
 from firstlight.core.report import Report
@@ -14,25 +16,17 @@ from firstlight.core.words import span
 from firstlight.effects import catalog, execute, jobs
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import programs, recipes
-from firstlight.flows.facts import ask_facts
+from firstlight.flows import recipes
 from firstlight.flows.failures import explained, known
-from firstlight.flows.ground import Ground, prepare
-from firstlight.flows.orders import (
-    Wish,
-    built_release,
-    chosen,
-    look_ahead,
-    on_this_host,
-    root_steps,
-    wished,
-)
+from firstlight.flows.ground import Ground
+from firstlight.flows.hold import holders, let_all_go
+from firstlight.flows.orders import Wish, built_release, look_ahead, wished
 from firstlight.flows.reach import look, opener, reached
+from firstlight.flows.task import Task, begin, framed, ground, holding
+from firstlight.flows.task import task as task_of
 from firstlight.flows.twice import both
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
 from firstlight.hosts.survey import Survey
-
-BUILD_JOBS = ("fetch-", "toolkit-", "build-", "repack-", "release-")
 
 
 def run(
@@ -78,13 +72,16 @@ def _require_alone(others: str | bool) -> None:
 
 
 def _cancel(inventory: Inventory, target: Host, console: Console, dry_run: bool) -> Report:
-    """End what builds on a host, and what this machine downloads for it."""
-    end = _running if dry_run else cancel_builds
+    """End what builds on a host, what this machine downloads for it, and what is held for it."""
+    end, let_go = (_running, holders) if dry_run else (cancel_builds, let_all_go)
     with reached(opener(inventory, target, console), console) as shell:
-        ended = end(shell, look(shell), BUILD_JOBS, console)
+        seen = look(shell)
+        ended, held = end(shell, seen, BUILD_JOBS, console), let_go(shell, seen.root)
     if not target.is_local:
         with reached(opener(inventory, inventory.hosts["local"], console), console) as here:
             ended += end(here, look(here), BUILD_JOBS[:1], console)
+    for line in held:
+        console.say(f"{'# would let go' if dry_run else 'let go'}: {line}")
     done = "would end" if dry_run else "ended"
     text = f"{done} {len(ended)} job(s)" if ended else "no build runs"
     return Report(f"{target.name}: {text}", {"ended": [] if dry_run else ended})
@@ -100,53 +97,70 @@ def build(
     dry_run: bool,
 ) -> Report:
     """Build a stack on a host that was looked at; the report's data names the release."""
-    name, component = shell.host.name, wish.component
-    orders = wished(root, wish, seen.root)
-    built = None if component else built_release(orders, seen)
+    name, orders = shell.host.name, wished(root, wish, seen.root)
+    built = None if wish.component else built_release(orders, seen)
     if built is not None:
         plan = Plan("build", name, done=(f"release {built}",))
         text = preview(plan) if dry_run else f"{name}: release {built} is in place"
         return Report(text, {"release": built, "built": False})
-    facts = ask_facts(shell, seen.root)
-    order, python = chosen(orders, facts, name)
-    order = on_this_host(order, facts, name, wish.arch)
-    first = root_steps(seen, facts, name)
-    if first and not dry_run:
-        # Finding out who downloads needs the folder, so it cannot wait for the plan.
-        here = execute.Site(shell, seen.root, programs.supervisor(seen.root))
-        execute.execute(Plan("build", name, first), {"host": here}, console)
-        first = ()
-    wheels = order.lock.pythons[order.python].wheels or order.lock.tools
-    by, indexes = (order.python, python), order.stack.indexes
-    ground = prepare(shell, inventory, seen, by, wheels, indexes, console, dry_run)
-    site = Site(seen.releases, seen.artifacts, ground.depot, ground.sourcing, room(facts))
-    wanted = artifact_steps(order, site) if component else build_steps(order, site)
-    plan = Plan("build", name, (*first, *wanted), build_done(order, site))
-    told, data = _told(order, component, name), {"release": release_of(order), "built": False}
-    if dry_run or not plan.steps:
-        return Report(preview(plan) if dry_run else f"{told} is in place", data)
-    look_ahead(compiled(order, site), facts, name, console)
-    took = _carry_out(root, plan, ground, order, console)
+    task = task_of(orders, shell, inventory, seen, wish)
+    first = begin(task, seen, console, dry_run)
+    laid = _lay(task, wish, seen, console, dry_run)
+    told, hold = _told(task, wish), _hold(task, wish)
+    data = {"release": release_of(task.order), "built": False}
+    if dry_run or not laid.plan.steps:
+        shown = preview(framed(laid.plan, first, laid.ground, hold))
+        return Report(shown if dry_run else f"{told} is in place", data)
+    look_ahead(laid.needs, task.facts, name, console)
+    with holding(laid.ground, hold, console):
+        laid = _lay(task, wish, look(shell), console, dry_run)
+        took = _carry_out(root, laid, task.order.stack.title, console)
     return Report(f"{told} is built ({took})", {**data, "built": True})
 
 
-def _carry_out(root: Path, plan: Plan, ground: Ground, order: Order, console: Console) -> str:
+@dataclass(frozen=True)
+class _Laid:
+    """A plan, the ground that it stands on, and what compiling in it takes."""
+
+    plan: Plan
+    ground: Ground
+    needs: tuple[Need, ...]
+
+
+def _lay(task: Task, wish: Wish, seen: Survey, console: Console, dry_run: bool) -> _Laid:
+    """The plan for a host as it was seen."""
+    order = task.order
+    found, site = ground(task, seen, console, dry_run)
+    steps = artifact_steps(order, site) if wish.component else build_steps(order, site)
+    plan = Plan("build", task.host, steps, build_done(order, site))
+    return _Laid(plan, found, compiled(order, site))
+
+
+def _carry_out(root: Path, laid: _Laid, title: str, console: Console) -> str:
     """Do the plan; how long it took. A failure is told with what is known of its kind."""
     rules = known(root, "build")
-    console.say(f"{plan.host}: building {order.stack.title}")
-    for line in plan.done:
+    console.say(f"{laid.plan.host}: building {title}")
+    for line in laid.plan.done:
         console.say(f"in place: {line}")
     try:
-        outcomes = execute.execute(plan, ground.sites, console)
+        outcomes = execute.execute(laid.plan, laid.ground.sites, console)
     except StepError as error:
-        raise explained(error, ground.sites, rules) from None
+        raise explained(error, laid.ground.sites, rules) from None
     return span(sum(outcome.seconds for outcome in outcomes))
 
 
-def _told(order: Order, component: str, host: str) -> str:
-    if component:
-        return f"{host}: {artifacts(order)[component].path}"
-    return f"{host}: release {release_of(order)}"
+def _told(task: Task, wish: Wish) -> str:
+    made = artifacts(task.order)
+    if wish.component:
+        return f"{task.host}: {made[wish.component].path}"
+    return f"{task.host}: release {release_of(task.order)}"
+
+
+def _hold(task: Task, wish: Wish) -> tuple[str, str]:
+    """The name of the build's hold, and how people read whose it is."""
+    release, made = release_of(task.order), artifacts(task.order)
+    name = made[wish.component].path.name if wish.component else release
+    return name, f"build of {name}" if wish.component else f"build of release {release}"
 
 
 def cancel_builds(

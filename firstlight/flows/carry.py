@@ -23,15 +23,15 @@ Carry = Callable[[Progress], None]
 
 def carry_all(
     jobs: Mapping[str, Carry], shells: Sequence[Shell], console: Console
-) -> dict[str, str]:
-    """Do all of it side by side; the message of what failed for each host, or "".
+) -> dict[str, FirstlightError]:
+    """Do all of it side by side; the error of each host for which it failed.
 
     One that fails does not end the others. Ctrl-C ends every transfer; what has come by then, the
     next one goes on with.
     """
     lock = threading.Lock()
 
-    def one(name: str, carry: Carry) -> str:
+    def one(name: str, carry: Carry) -> FirstlightError | None:
         def note(text: str) -> None:
             with lock:
                 console.note(f"{name}: {text}")
@@ -39,12 +39,13 @@ def carry_all(
         try:
             carry(note)
         except FirstlightError as error:
-            return str(error)
-        return ""
+            return error
+        return None
 
     with ThreadPoolExecutor(max(1, len(jobs))) as pool:
         try:
-            return dict(zip(jobs, pool.map(one, jobs, jobs.values()), strict=True))
+            ends = zip(jobs, pool.map(one, jobs, jobs.values()), strict=True)
+            return {name: error for name, error in ends if error is not None}
         except BaseException:
             for shell in shells:
                 shell.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from firstlight.build.fetch import fetch_steps
@@ -16,10 +17,13 @@ from firstlight.core.plan import Plan, Ship, Step, preview
 from firstlight.core.report import Report
 from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
+from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
 from firstlight.flows.ground import Ground, prepare
 from firstlight.flows.lock import only_stack
 from firstlight.flows.reach import look, opener, reached
+from firstlight.flows.task import framed, holding
+from firstlight.hosts.inventory import Inventory
 
 
 def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False) -> Report:
@@ -28,19 +32,36 @@ def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False)
     lock = recipes.locked(root, document, components)
     inventory = catalog.inventory(root)
     with reached(opener(inventory, inventory.hosts["local"], console), console) as shell:
-        by, indexes = (document.value.python[0], sys.executable), document.value.indexes
-        seen = look(shell)
-        ground = prepare(shell, inventory, seen, by, lock.tools, indexes, console, dry_run)
-        steps = tuple(_steps(document.value, lock, ground))
-        # A machine on which nothing was built yet has none of the programs that fetch.
-        sent = Ship(tuple(programs.shipped(seen.root).values()))
-        first = (Step("programs", "send the programs", sent),) if steps else ()
-        plan = Plan("fetch", "local", (*first, *steps))
+        lay = partial(_laid, document.value, lock, shell, inventory, console, dry_run)
+        ground, plan = lay()
+        what = (f"fetch-{document.value.name}", f"fetch of stack {document.value.name}")
         data = {"stack": document.value.name, "steps": len(plan.steps)}
         if dry_run:
-            return Report(preview(plan), data)
-        execute.execute(plan, ground.sites, console)
+            return Report(preview(framed(plan, (), ground, what)), data)
+        if plan.steps:
+            with holding(ground, what, console):
+                # What was seen before may have been pruned since.
+                ground, plan = lay()
+                execute.execute(plan, ground.sites, console)
     return Report(f"every source and wheel of {document.value.name} is on this machine", data)
+
+
+def _laid(
+    stack: Stack,
+    lock: LockFile,
+    shell: Shell,
+    inventory: Inventory,
+    console: Console,
+    dry_run: bool,
+) -> tuple[Ground, Plan]:
+    """The plan for this machine as it is now, and the ground that it stands on."""
+    by, seen = (stack.python[0], sys.executable), look(shell)
+    ground = prepare(shell, inventory, seen, by, lock.tools, stack.indexes, console, dry_run)
+    steps = tuple(_steps(stack, lock, ground))
+    # A machine on which nothing was built yet has none of the programs that fetch.
+    sent = Ship(tuple(programs.shipped(seen.root).values()))
+    first = (Step("programs", "send the programs", sent),) if steps else ()
+    return ground, Plan("fetch", "local", (*first, *steps))
 
 
 def _steps(stack: Stack, lock: LockFile, ground: Ground) -> Iterator[Step]:

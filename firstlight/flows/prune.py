@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from firstlight.build.hold import BUILD_JOBS
 from firstlight.build.holdings import Holdings, parse
 from firstlight.build.lock import LockFile
-from firstlight.build.prune import Cut, choose, prune_step, render_cut
-from firstlight.core.command import Command, Script
+from firstlight.build.prune import Cut, choose, going_on, prune_step, render_cut
+from firstlight.core.command import Script, typed
 from firstlight.core.errors import HostError
 from firstlight.core.plan import Plan, Ship, Step, preview
 from firstlight.core.report import Report
 from firstlight.core.words import size
-from firstlight.effects import catalog, execute, jobs, library
+from firstlight.effects import catalog, execute, library
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
-from firstlight.flows.build import BUILD_JOBS
+from firstlight.flows.hold import running
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey
@@ -42,8 +43,9 @@ def run(
     target = inventory.host(host)
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
-        _require_quiet(shell, seen)
+        _require_no_job(running(shell, seen), target.name)
         found = holdings(shell)
+        _require_no_hold(found, target.name)
         wanted = {programs.folder_name(), *_tools(root)} if store else set()
         cut = choose(found, int(keep), store=store, caches=caches, wanted=wanted)
         plan = _plan(cut, found, seen, target.name)
@@ -59,20 +61,33 @@ def run(
 
 def holdings(shell: Shell) -> Holdings:
     """All that the host holds of builds: one script, which reads every folder of the root."""
-    script = Script(library.program("holdings.sh"), (shell.host.root,))
+    script = Script(library.program("holdings.sh"), (shell.host.root, *BUILD_JOBS))
     return parse(shell.run(script, _LOOK_S).text, shell.host.name)
 
 
-def _require_quiet(shell: Shell, seen: Survey) -> None:
+def _require_no_job(running: list[str], host: str) -> None:
     """Raise HostError while a build or a download runs there: it counts on what it found."""
-    for job in sorted(job for job in seen.jobs if job.startswith(BUILD_JOBS)):
-        if jobs.poll(shell, seen.root, job, 0, 0).state == "running":
-            end = Command(("invoke", "build", "--cancel", "--host", shell.host.name)).line()
-            raise HostError(
-                f"a build runs there: {job}",
-                where=shell.host.name,
-                remedy=f"wait for it, or: {end}",
-            )
+    if running:
+        raise HostError(
+            f"a build runs there: {', '.join(running)}",
+            where=host,
+            remedy=f"wait for it, or: {_cancel(host)}",
+        )
+
+
+def _require_no_hold(found: Holdings, host: str) -> None:
+    """Raise HostError while a build is between two of its jobs."""
+    if holds := going_on(found):
+        raise HostError(
+            "; ".join(f"the {hold.text}, goes on there" for hold in holds),
+            where=host,
+            remedy="wait for its end, or run that build again; if nobody goes on with it: "
+            + _cancel(host),
+        )
+
+
+def _cancel(host: str) -> str:
+    return typed("build", {"cancel": True, "host": host})
 
 
 def _plan(cut: Cut, found: Holdings, seen: Survey, host: str) -> Plan:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,8 @@ from firstlight.build.order import release_of
 from firstlight.build.recipe import Python
 from firstlight.build.shipping import (
     Parcel,
+    built_for,
     files,
-    held,
     incoming_of,
     lacking,
     list_script,
@@ -24,7 +24,7 @@ from firstlight.build.shipping import (
     ship_steps,
     with_arrived,
 )
-from firstlight.core.errors import FirstlightError, HostError
+from firstlight.core.errors import Detached, FirstlightError, HostError, StepError
 from firstlight.core.plan import Plan, Step, preview
 from firstlight.core.report import Report
 from firstlight.core.words import listed
@@ -32,9 +32,11 @@ from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
+from firstlight.flows.beside import beside
 from firstlight.flows.build import build
 from firstlight.flows.carry import Carry, carry_all, relayed, sent
 from firstlight.flows.facts import ask_facts
+from firstlight.flows.hold import held
 from firstlight.flows.orders import Wish, all_orders, on_this_host, root_steps
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts import pythons
@@ -96,34 +98,81 @@ def run(
         )
         origin = _origin(root, shell, name)
         goals = _goals(root, origin, shells)
-        parcels = _parcels(origin, goals)
         if dry_run:
-            told = [
-                _preview(root, console, inventory, origin, goal, parcels[goal.name])
-                for goal in goals
-            ]
-            return Report("\n".join(told), _data(goals))
-        failed = _carry(inventory, origin, goals, parcels, console)
-        text = []
-        for goal in goals:
-            if not failed[goal.name]:
-                _place(origin, goal, parcels[goal.name], console)
-                text.append(assemble_on(root, console, inventory, goal).text)
-    troubles = [trouble for trouble in failed.values() if trouble]
-    if troubles:
-        raise HostError("\n".join([*troubles, *text]))
-    return Report("\n".join(text), _data(goals))
+            return Report(_preview(root, console, inventory, origin, goals), _data(goals))
+        # What is sent must not be pruned where it comes from, before it has come everywhere.
+        with _kept(origin, console):
+            ends = _shipped(root, inventory, origin, goals, console)
+    return Report(_told(ends), _data(goals))
+
+
+def _shipped(
+    root: Path, inventory: Inventory, origin: Origin, goals: Sequence[Goal], console: Console
+) -> dict[str, str | FirstlightError]:
+    """Send, then assemble, on all hosts side by side; for each the end of it, or its error."""
+    parcels = _parcels(origin, goals)
+    with ExitStack() as holds:
+        failed = _begin(goals, holds, console)
+        ready = [goal for goal in goals if goal.name not in failed]
+        failed |= _carry(inventory, origin, ready, parcels, console)
+        stories = {
+            goal.name: partial(_place, root, inventory, origin, goal, parcels[goal.name])
+            for goal in ready
+            if goal.name not in failed
+        }
+        ends = {**failed, **beside(stories, console)}
+    return {goal.name: ends[goal.name] for goal in goals}
+
+
+def _told(ends: Mapping[str, str | FirstlightError]) -> str:
+    """The ends of all; raises one error where there is one, and tells the others with it.
+
+    Its kind is the one that says most: somebody left, or a step failed, or a host did.
+    """
+    errors = [end for end in ends.values() if isinstance(end, FirstlightError)]
+    if not errors:
+        return "\n".join(map(str, ends.values()))
+    if len(ends) == 1:
+        raise errors[0]
+    kinds = (kind for kind in (Detached, StepError) if any(isinstance(e, kind) for e in errors))
+    done = [end for end in ends.values() if isinstance(end, str)]
+    raise next(kinds, HostError)("\n".join([*map(str, errors), *done]))
+
+
+def _kept(origin: Origin, console: Console) -> AbstractContextManager[None]:
+    """Hold the host where all comes from; one in which we may not write is read as it is."""
+    if not origin.seen.writable:
+        return nullcontext()
+    what = (f"ship-{origin.stack}", f"ship of stack {origin.stack}")
+    return held(origin.shell, origin.seen.root, *what, console)
+
+
+def _begin(goals: Sequence[Goal], holds: ExitStack, console: Console) -> dict[str, FirstlightError]:
+    """Make the root of each host where it must be made, and hold it; the errors of some."""
+    failed: dict[str, FirstlightError] = {}
+    for goal in goals:
+        try:
+            _execute(goal, goal.first, console)
+            what = (goal.release, f"build of release {goal.release}")
+            holds.enter_context(held(goal.shell, goal.seen.root, *what, console))
+            _require_unchanged(goal)
+        except FirstlightError as error:
+            failed[goal.name] = error
+    return failed
+
+
+def _require_unchanged(goal: Goal) -> None:
+    """Raise HostError when something was pruned between the look at a host and its hold."""
+    now = look(goal.shell)
+    if not (goal.seen.wheels <= now.wheels and goal.seen.artifacts <= now.artifacts):
+        what = "things that it had were pruned there meanwhile"
+        raise HostError(what, where=goal.name, remedy="ship again")
 
 
 def _data(goals: Sequence[Goal]) -> dict[str, object]:
     """For programs: the release of each host, which differ where their CPythons do."""
     releases = {goal.name: goal.release for goal in goals}
     return {"release": goals[0].release, "releases": releases, "hosts": list(releases)}
-
-
-def assemble_on(root: Path, console: Console, inventory: Inventory, goal: Goal) -> Report:
-    """Build on a host where everything has arrived: only the release is left to assemble."""
-    return build(root, console, goal.shell, inventory, goal.wish, look(goal.shell), False)
 
 
 def _targets(inventory: Inventory, to: str, origin: Host) -> list[Host]:
@@ -138,7 +187,7 @@ def _targets(inventory: Inventory, to: str, origin: Host) -> list[Host]:
 
 def _origin(root: Path, shell: Shell, stack: str) -> Origin:
     seen = look(shell)
-    pythons_ = held(all_orders(root, stack, seen.root), seen, shell.host.name)
+    pythons_ = built_for(all_orders(root, stack, seen.root), seen, shell.host.name)
     return Origin(shell, seen, stack, pythons_)
 
 
@@ -198,15 +247,14 @@ def _carry(
     inventory: Inventory,
     origin: Origin,
     goals: Sequence[Goal],
-    parcels: dict[str, tuple[Parcel, ...]],
+    parcels: Mapping[str, tuple[Parcel, ...]],
     console: Console,
-) -> dict[str, str]:
-    """Send to every host, side by side; for each the message of what failed, or ""."""
+) -> dict[str, FirstlightError]:
+    """Send to every host, side by side; the errors of those for which it failed."""
     jobs: dict[str, Carry] = {}
     every = {one.path: one for found in parcels.values() for one in found}
     relay = relayed(origin.shell, tuple(every.values()), origin.seen.root)
     for goal in goals:
-        _execute(goal, goal.first, console)
         mine = parcels[goal.name]
         for step in _steps(origin, goal, mine)[:1]:
             console.say(f"{goal.name}: {step.title}")
@@ -219,12 +267,21 @@ def _carry(
             jobs[goal.name] = partial(sent, goal.shell, inventory.hosts, roots, mine, placed)
         else:
             jobs[goal.name] = partial(relay, goal.shell, placed)
-    failed = carry_all(jobs, [goal.shell for goal in goals], console)
-    return {goal.name: failed.get(goal.name, "") for goal in goals}
+    return carry_all(jobs, [goal.shell for goal in goals], console)
 
 
-def _place(origin: Origin, goal: Goal, parcels: Sequence[Parcel], console: Console) -> None:
+def _place(
+    root: Path,
+    inventory: Inventory,
+    origin: Origin,
+    goal: Goal,
+    parcels: Sequence[Parcel],
+    console: Console,
+) -> str:
+    """Give what has come its names, and build: only the release is left to assemble."""
     _execute(goal, _steps(origin, goal, parcels)[1:], console)
+    seen = look(goal.shell)
+    return build(root, console, goal.shell, inventory, goal.wish, seen, False).text
 
 
 def _execute(goal: Goal, steps: tuple[Step, ...], console: Console) -> None:
@@ -233,18 +290,17 @@ def _execute(goal: Goal, steps: tuple[Step, ...], console: Console) -> None:
 
 
 def _preview(
-    root: Path,
-    console: Console,
-    inventory: Inventory,
-    origin: Origin,
-    goal: Goal,
-    parcels: Sequence[Parcel],
+    root: Path, console: Console, inventory: Inventory, origin: Origin, goals: Sequence[Goal]
 ) -> str:
-    """What is sent, and what the build does that follows."""
-    steps = (*goal.first, *_steps(origin, goal, parcels))
-    then = replace(with_arrived(goal.seen, parcels), writable=True)
-    built = build(root, console, goal.shell, inventory, goal.wish, then, True)
-    return f"{preview(Plan('ship', goal.name, steps))}\n{built.text}"
+    """What is sent to each, and what the build does that follows."""
+    parcels, plans = _parcels(origin, goals), []
+    for goal in goals:
+        mine = parcels[goal.name]
+        steps = (*goal.first, *_steps(origin, goal, mine))
+        then = replace(with_arrived(goal.seen, mine), writable=True)
+        built = build(root, console, goal.shell, inventory, goal.wish, then, True)
+        plans.append(f"{preview(Plan('ship', goal.name, steps))}\n{built.text}")
+    return "\n".join(plans)
 
 
 def _stack(root: Path, profile: str) -> str:

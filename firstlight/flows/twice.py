@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from firstlight.build.capacity import room
 from firstlight.build.compiling import need
 from firstlight.build.order import Order
 from firstlight.build.steps import Site
-from firstlight.build.twice import read_comparison, render_comparison
+from firstlight.build.twice import Comparison, read_comparison, render_comparison
 from firstlight.build.twofold import clear_step, compare, twofold_steps
 from firstlight.core.errors import ProofError, StepError
-from firstlight.core.plan import Plan, preview
+from firstlight.core.plan import Plan, Run, Step, preview
 from firstlight.core.report import Report
 from firstlight.effects import execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows.facts import ask_facts
 from firstlight.flows.failures import explained, known
-from firstlight.flows.ground import prepare
-from firstlight.flows.orders import Wish, chosen, look_ahead, on_this_host, wished
+from firstlight.flows.ground import Ground
+from firstlight.flows.orders import Wish, look_ahead, wished
+from firstlight.flows.reach import look
+from firstlight.flows.task import Task, begin, framed, ground, holding
+from firstlight.flows.task import task as task_of
 from firstlight.hosts.inventory import Inventory, UnknownName
 from firstlight.hosts.survey import Survey
+
+COMPARING_S = 900.0
 
 
 def _require_source(order: Order, component: str) -> None:
@@ -41,30 +44,51 @@ def both(
     dry_run: bool,
 ) -> Report:
     """Build a component in two places, compare the wheels, and remove both."""
-    host, facts = shell.host.name, ask_facts(shell, seen.root)
-    component, orders = wish.component, wished(root, wish, seen.root)
-    order, python = chosen(orders, facts, host)
-    _require_source(order, component)
-    order = on_this_host(order, facts, host, wish.arch)
-    by, indexes = (order.python, python), order.stack.indexes
-    ground = prepare(shell, inventory, seen, by, order.lock.tools, indexes, console, dry_run)
-    site = Site(seen.releases, seen.artifacts, ground.depot, ground.sourcing, room(facts))
-    plan = Plan("build", host, tuple(twofold_steps(order, component, site)))
+    component = wish.component
+    task = task_of(wished(root, wish, seen.root), shell, inventory, seen, wish)
+    _require_source(task.order, component)
+    first = begin(task, seen, console, dry_run)
+    found, site = ground(task, seen, console, dry_run)
+    what = (f"twice-{component}", f"build of {component} in two places")
     if dry_run:
+        steps = (*_steps(task, component, site), *_after(task, component))
+        plan = framed(Plan("build", task.host, steps), first, found, what)
         return Report(preview(plan), {"component": component})
-    need_of = need(order.choices[component], order)
-    look_ahead((need_of,), facts, host, console)
-    rules = known(root, "build")
-    try:
-        execute.execute(plan, ground.sites, console)
-    except StepError as error:
-        raise explained(error, ground.sites, rules) from None
-    result = shell.run(compare(order, component, python), timeout_s=900)
-    if not result.ok:
-        raise StepError("cannot compare the two wheels", where=host, log=result.error_text)
-    told = read_comparison(result.text, host)
-    execute.execute(Plan("build", host, (clear_step(order, component),)), ground.sites, console)
+    look_ahead((need(task.order.choices[component], task.order),), task.facts, task.host, console)
+    with holding(found, what, console):
+        found, site = ground(task, look(shell), console, dry_run)
+        told = _compared(root, task, component, found, site, console)
     text = render_comparison(told, ("the first build", "the second build"))
     if not told.equal:
-        raise ProofError(f"{component} is not the same twice: {text}", where=host)
-    return Report(f"{host}: {component}: {text}", {"equal": True, "sha256": told.sha256[0]})
+        raise ProofError(f"{component} is not the same twice: {text}", where=task.host)
+    return Report(f"{task.host}: {component}: {text}", {"equal": True, "sha256": told.sha256[0]})
+
+
+def _compared(
+    root: Path, task: Task, component: str, found: Ground, site: Site, console: Console
+) -> Comparison:
+    """Build both, look at them, remove them."""
+    rules = known(root, "build")
+    plan = Plan("build", task.host, _steps(task, component, site))
+    try:
+        execute.execute(plan, found.sites, console)
+    except StepError as error:
+        raise explained(error, found.sites, rules) from None
+    result = task.shell.run(compare(task.order, component, task.python), COMPARING_S)
+    if not result.ok:
+        raise StepError("cannot compare the two wheels", where=task.host, log=result.error_text)
+    told = read_comparison(result.text, task.host)
+    clear = Plan("build", task.host, (clear_step(task.order, component),))
+    execute.execute(clear, found.sites, console)
+    return told
+
+
+def _steps(task: Task, component: str, site: Site) -> tuple[Step, ...]:
+    return tuple(twofold_steps(task.order, component, site))
+
+
+def _after(task: Task, component: str) -> tuple[Step, Step]:
+    """What follows the two builds, for a plan that is shown."""
+    script = compare(task.order, component, task.python)
+    look = Step("compare", "compare the two wheels", Run(script, COMPARING_S))
+    return look, clear_step(task.order, component)

@@ -1,5 +1,6 @@
 # What may be pruned on this host, how old and how large it is, and what names it: read-only, one
-# round trip. $1 = root, which may start with ~/. Answers as in survey.sh. An item is a path below
+# round trip. $1 = root, which may start with ~/; the rest is with which the ids of build jobs begin.
+# Answers as in survey.sh. An item is a path below
 # root: a release, an artifact, a folder of wheels, of sources, of lib, of build or of uv's cache, the
 # compilers' cache.
 tell() { local IFS=$'\t'; printf '@@firstlight\t%s\n' "$*"; }
@@ -9,6 +10,15 @@ tell root "$root"
 tell now "$(date +%s)"
 [ -e "$root" ] || { tell end && return; }
 cd -- "$root" || return
+shift
+# The last sign of whoever holds this host for a build: the hold itself, or the end of a job after it.
+ends=()
+for kind in "$@"; do ends+=(jobs/"$kind"*/exit); done
+ended=$(stat -c %Y -- "${ends[@]}" 2>/dev/null | sort -n | tail -n 1)
+for hold in holds/*; do
+  [[ -f $hold && $hold != *.partial ]] && sign=$(stat -c %Y -- "$hold") || continue
+  tell hold "$hold" "$((${ended:-0} > sign ? ended : sign))" "$(head -n 1 -- "$hold" | tr '\t' ' ')"
+done
 # Several links to one file are one file: its bytes are free when all of them are gone.
 find -H releases store wheels sources lib build twice cache/uv cache/ccache -type f -printf '%D:%i\t%n\t%b\t%p\n' 2>/dev/null |
   awk -F '\t' '

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firstlight.build.hold import STALE_S, Hold
 from firstlight.build.holdings import Extent, Holdings, Use, freed, parse, weight
-from firstlight.build.prune import GONE, choose, prune_step, render_cut, stack_of
+from firstlight.build.prune import GONE, choose, going_on, prune_step, render_cut, stack_of
 from firstlight.core.errors import HostError
 from firstlight.core.plan import Job
 
@@ -111,6 +112,25 @@ def test_what_is_being_sent_is_given_a_day() -> None:
     assert not set(coming) & set(choose(here, 3, store=True).gone)
     late = holdings(items=here.items, now=400 + 25 * 3600)
     assert set(choose(late, 3).gone) == set(coming)
+
+
+def test_the_hold_of_a_build_is_over_when_it_is_lost_or_has_made_what_it_wanted() -> None:
+    late = 500 + STALE_S
+    held = {
+        "holds/new": Hold("holds/new", late, "build of new, from desk"),
+        "holds/lost": Hold("holds/lost", 400, "build of lost, from desk"),
+        f"holds/{A3[9:]}": Hold(f"holds/{A3[9:]}", late, "build of a release"),
+        "holds/k-1-aaa": Hold("holds/k-1-aaa", late, "build of k-1-aaa"),
+    }
+    here = holdings(now=late, holds=tuple(held.values()))
+    assert going_on(here) == (held["holds/new"],)
+    cut = choose(here, 3)
+    assert set(cut.gone) == set(held) - {"holds/new"}
+    told = render_cut(here, cut).splitlines()[-2:]
+    assert told == [
+        "taken over: the hold of the build of lost, from desk; no sign of it for a day",
+        "goes: 3 old holds, 0 B",
+    ]
 
 
 def test_the_step_is_one_job_that_runs_beside_no_other() -> None:

@@ -14,8 +14,8 @@ from firstlight.build.release import Layout
 from firstlight.build.shipping import (
     Parcel,
     accept_script,
+    built_for,
     files,
-    held,
     incoming_of,
     lacking,
     list_script,
@@ -88,12 +88,12 @@ def test_what_the_other_has_not_either_is_left_to_the_build() -> None:
 def test_the_one_that_has_it_says_for_which_python() -> None:
     orders = {"3.12": replace(order(), python="3.12"), "3.11": order()}
     have = survey(releases=frozenset({release_of(order())}))
-    assert held(orders, have, "gpu01") == ("3.11",)  # type: ignore[arg-type]
-    assert held({"3.11": order()}, HERE, "gpu01") == ("3.11",)
+    assert built_for(orders, have, "gpu01") == ("3.11",)  # type: ignore[arg-type]
+    assert built_for({"3.11": order()}, HERE, "gpu01") == ("3.11",)
     both = replace(have, releases=frozenset(map(release_of, orders.values())))
-    assert held(orders, both, "gpu01") == ("3.12", "3.11")  # type: ignore[arg-type]
+    assert built_for(orders, both, "gpu01") == ("3.12", "3.11")  # type: ignore[arg-type]
     with pytest.raises(HostError, match="is not built there, so there is nothing to send") as told:
-        held({"3.11": order()}, survey(), "gpu01")
+        built_for({"3.11": order()}, survey(), "gpu01")
     assert told.value.remedy == "invoke build --host gpu01 --stack tiny-cpu"
 
 

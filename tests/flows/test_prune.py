@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import time
 from pathlib import Path, PurePosixPath
 
@@ -11,9 +12,10 @@ import pytest
 
 from firstlight.build.prune import Cut, prune_step
 from firstlight.core.command import Script
-from firstlight.core.plan import Job
+from firstlight.core.plan import Job, Run
 from firstlight.effects import jobs
 from firstlight.effects.local import LocalShell
+from firstlight.flows.hold import hold_steps
 from firstlight.hosts.inventory import Host
 from tests.flows.project import REPO
 from tests.flows.tiny import Tiny, refused
@@ -95,16 +97,101 @@ def test_with_store_all_goes_that_no_release_names_and_a_build_brings_it_back(ti
 def test_nothing_goes_while_a_build_runs(tiny: Tiny) -> None:
     tiny.gate.touch()
     with tiny.project.start("build") as process:
-        jobs = tiny.root / "jobs"
-        wait_for(lambda: any(jobs.glob("release-*/pid")), "the release", 60)
+        wait_for(lambda: any(assembling(tiny)), "the release", 60)
         before = tiny.made("store"), tiny.made("wheels")
-        message = refused(tiny.project.invoke("prune", "--keep", "0", "--store"), 3)
-        assert "local: a build runs there: release-tiny-py3" in message
-        assert "-> wait for it, or: invoke build --cancel --host local" in message
-        assert (tiny.made("store"), tiny.made("wheels")) == before
+        pruned = tiny.project.invoke("prune", "--keep", "0", "--store")
+        after = tiny.made("store"), tiny.made("wheels")
+        # Before anything is asserted: a build that waits for ever would hide what was wrong.
         tiny.gate.unlink()
         process.communicate(timeout=60)
+    message = refused(pruned, 3)
+    assert "local: a build runs there: release-tiny-py3" in message
+    assert "-> wait for it, or: invoke build --cancel --host local" in message
+    assert after == before
     assert process.returncode == 0 and len(tiny.made("releases")) == 1
+
+
+def hold_of(tiny: Tiny, age_s: float = 0) -> Path:
+    """The only hold of the host, as old as that."""
+    (hold,) = (tiny.root / "holds").iterdir()
+    then = time.time() - age_s
+    os.utime(hold, (then, then))
+    return hold
+
+
+def assembling(tiny: Tiny) -> list[Path]:
+    """The folders of jobs that assemble a release just now."""
+    folders = [path.parent for path in tiny.root.glob("jobs/release-*/pid")]
+    return [path for path in folders if path.suffix == "" and not (path / "exit").exists()]
+
+
+def lose_the_builder(tiny: Tiny) -> str:
+    """Kill `invoke build` itself before its last job, which another kill ends; its release."""
+    tiny.gate.touch()
+    with tiny.project.start("build") as process:
+        wait_for(lambda: any(assembling(tiny)), "the release", 60)
+        process.kill()
+    (job,) = assembling(tiny)
+    supervise = str(job / "supervise.sh")
+    subprocess.run(["bash", supervise, "cancel", str(job), "1"], check=True, capture_output=True)
+    tiny.gate.unlink()
+    return job.name.removeprefix("release-")
+
+
+def test_nothing_goes_between_two_jobs_of_a_build_whose_planner_was_lost(tiny: Tiny) -> None:
+    release = lose_the_builder(tiny)
+    before = tiny.made("store"), tiny.made("wheels")
+    message = refused(tiny.project.invoke("prune", "--keep", "0", "--store"), 3)
+    assert re.match(
+        rf"error: local: the build of release {release}, from \S+, process \d+, since \S+, goes on"
+        r" there\n  -> wait for its end, or run that build again; if nobody goes on with it: "
+        r"invoke build --cancel --host local\n",
+        message,
+    )
+    assert (tiny.made("store"), tiny.made("wheels")) == before
+    # Who comes back goes on with it, says so, and ends it.
+    said = tiny.project.invoke("build", check=True).stdout
+    assert f"local: took over the hold of the build of release {release}, from " in said
+    assert tiny.made("holds") == []
+    tiny.project.invoke("prune", "--store", check=True)
+
+
+def test_the_hold_of_a_lost_build_ends_by_hand_or_with_a_day(tiny: Tiny) -> None:
+    release = lose_the_builder(tiny)
+    hold, day_s = hold_of(tiny), 24 * 3600
+    told = tiny.project.invoke("build", "--cancel", "--dry-run", check=True).stdout
+    assert f"# would let go: build of release {release}, from" in told and hold.exists()
+    told = tiny.project.invoke("build", "--cancel", check=True).stdout
+    assert f"\nlet go: build of release {release}, from" in f"\n{told}" and not hold.exists()
+    release = lose_the_builder(tiny)
+    # The job that ended a moment ago is a sign as well.
+    for end in tiny.root.glob("jobs/*/exit"):
+        os.utime(end, (time.time() - 2 * day_s,) * 2)
+    hold_of(tiny, day_s + 60)
+    said = tiny.project.invoke("prune", "--store", check=True).stdout
+    assert f"taken over: the hold of the build of release {release}, from" in said
+    assert tiny.made("holds") == [] == tiny.made("store")
+
+
+def test_a_build_that_fails_holds_nothing(tiny: Tiny) -> None:
+    tiny.project.change("patches/sglang/0001-say-so.patch", ('"as published"', '"as we know"'))
+    refused(tiny.project.invoke("build"), 4)
+    assert tiny.made("holds") == []
+
+
+def test_a_hold_that_begins_after_the_look_is_seen_by_the_removing(tmp_path: Path) -> None:
+    shell, root = LocalShell(Host(name="local")), PurePosixPath(tmp_path)
+    item = tmp_path / "store/k-1-0123"
+    item.mkdir(parents=True)
+    take, _ = hold_steps(root, "r-1", "build of release r-1")
+    assert isinstance(take.action, Run)
+    assert shell.run(take.action.script).ok
+    job = pruning(root, time.time() - 60)
+    jobs.start(shell, root, SUPERVISE, job)
+    said: list[bytes] = []
+    assert jobs.follow(shell, root, job.id, said.append, lambda _: None).rc == 1
+    assert b"error: a build has begun meanwhile: build of release r-1, from" in b"".join(said)
+    assert item.exists()
 
 
 def pruning(root: PurePosixPath, looked_s: float) -> Job:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from firstlight.build.hold import BUILD_JOBS, Hold
 from firstlight.build.holdings import Holdings, Use, freed, parse, weight
 from firstlight.core.command import Script
 from firstlight.effects import library
@@ -22,7 +23,7 @@ BIG = b"x" * 100_000
 
 
 def look(root: Path) -> Holdings:
-    script = Script(library.program("holdings.sh"), (str(root),))
+    script = Script(library.program("holdings.sh"), (str(root), *BUILD_JOBS))
     return parse(LocalShell(Host(name="local")).run(script).text, "local")
 
 
@@ -92,6 +93,21 @@ def test_deployments_tell_the_release_of_each_link(root: Path) -> None:
         Use("p", "current", RELEASE.removeprefix("releases/")),
         Use("p", "started", RELEASE.removeprefix("releases/")),
     )
+
+
+def test_a_hold_gave_a_sign_when_it_was_taken_or_a_build_s_job_ended_after_that(root: Path) -> None:
+    for path, when in {
+        "holds/r-1": 2000,
+        "holds/r-2": 9000,
+        "jobs/build-x.old/exit": 1000,
+        "jobs/release-y/exit": 5000,
+        "jobs/prune-z/exit": 8000,
+    }.items():
+        put(root / path, b"build of a\tb, from desk\ndesk\n")
+        os.utime(root / path, (when, when))
+    put(root / "holds/r-3.partial")
+    told = "build of a b, from desk"
+    assert look(root).holds == (Hold("holds/r-1", 5000, told), Hold("holds/r-2", 9000, told))
 
 
 def test_nothing_is_held_where_there_is_no_root(tmp_path: Path) -> None:
