@@ -8,11 +8,11 @@ layers. Formulas: facts §3.2 and §3.5, sources in kvrules.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from firstlight.accuracy.classes import OWN_PATH
 from firstlight.accuracy.geometry import Geometry, Heads, Latent, Layer
-from firstlight.accuracy.kvlaunch import Launch, is_fp4, width
+from firstlight.accuracy.kvlaunch import FP8, Launch, is_fp4, width
 
 _FP4_BLOCK = 16
 _MX_BLOCK = 32
@@ -152,6 +152,23 @@ def _with_dflash(price: int, full: int, launch: Launch) -> int:
     if launch.rules.dflash == "outside" or not layers:
         return price
     return price * (full + layers) // full
+
+
+def in_pools(layers: Sequence[Layer], launch: Launch) -> int:
+    """The price of a token in one of two pools; from 0.5.11 on these have eight bits for what is
+    asked for in four (0.5.12 pool_configurator.py:197-240, 0.5.23:663-716)."""
+    eight = is_fp4(launch.kv_dtype) and not launch.rules.two_steps
+    return row(layers, replace(launch, kv_dtype=FP8) if eight else launch).priced_bytes
+
+
+def with_draft_in_pools(price: int, full: int, geometry: Geometry, launch: Launch) -> int:
+    """The price of a token in the pool of all tokens where there are two, with the draft."""
+    spec = launch.speculation
+    if spec is None or not full or not launch.rules.pools_draft:
+        return price
+    if spec.algorithm == "dflash":
+        return _with_dflash(price, full, launch) if launch.rules.dflash == "added" else price
+    return price // full * (full + priced_layers(geometry, launch))
 
 
 def stages(layers: Sequence[Layer], pp: int) -> Iterable[Sequence[Layer]]:

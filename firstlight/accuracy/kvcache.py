@@ -15,7 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from firstlight.accuracy.geometry import Geometry, Layer
-from firstlight.accuracy.kvbytes import Row, own_draft, row, stages, with_draft
+from firstlight.accuracy.kvbytes import (
+    Row,
+    in_pools,
+    own_draft,
+    row,
+    stages,
+    with_draft,
+    with_draft_in_pools,
+)
 from firstlight.accuracy.kvlaunch import GIB, Launch, is_fp4, reserve_gib
 from firstlight.accuracy.kvrules import rules_for, since
 from firstlight.accuracy.kvstate import StatePool, state_pool
@@ -118,22 +126,12 @@ def _parts(stage: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], tuple[Layer, ..
 
 def _stage_price(geometry: Geometry, launch: Launch, stage: tuple[Layer, ...]) -> float:
     full, sliding = _parts(stage)
-    cell, window = row(full, launch), row(sliding, launch)
     if not sliding:
-        return with_draft(cell, full, geometry, launch)
-    priced = cell.priced_bytes
-    if launch.rules.pools_draft and _prices_here(launch):
-        priced = with_draft(cell, full, geometry, launch)
+        return with_draft(row(full, launch), full, geometry, launch)
+    priced = with_draft_in_pools(in_pools(full, launch), len(full), geometry, launch)
     if full and window_cap(geometry, launch) is not None:
         return priced
-    ratio = launch.swa_ratio if full else 1
-    return priced + ratio * window.priced_bytes
-
-
-def _prices_here(launch: Launch) -> bool:
-    """With two pools a DFLASH draft is priced by its own rows or not at all."""
-    spec = launch.speculation
-    return spec is not None and (spec.algorithm != "dflash" or launch.rules.dflash == "added")
+    return priced + (launch.swa_ratio if full else 1) * in_pools(sliding, launch)
 
 
 def _tokens(geometry: Geometry, launch: Launch, kv_bytes: int) -> int:
@@ -147,9 +145,9 @@ def _stage_tokens(
     priced = _stage_price(geometry, launch, stage)
     full, sliding = _parts(stage)
     if sliding and (cap := window_cap(geometry, launch)) is not None:
-        kv_bytes -= cap * row(sliding, launch).priced_bytes
+        kv_bytes -= cap * in_pools(sliding, launch)
     if sliding and full and launch.rules.two_steps:
-        each = row(full, launch).priced_bytes + row(sliding, launch).priced_bytes
+        each = in_pools(full, launch) + in_pools(sliding, launch)
         first = _capped(launch, kv_bytes // each) // launch.page_size * launch.page_size
         tokens = int(first * each / priced)
     else:
@@ -220,6 +218,8 @@ def _notes(geometry: Geometry, launch: Launch) -> Iterator[str]:
     if full and not is_fp4(launch.kv_dtype) and cell.stored_bytes != cell.priced_bytes:
         stored, priced = cell.stored_bytes, cell.priced_bytes
         yield f"a token is priced {priced:,} bytes and takes {stored:,}: the pool is off its budget"
+    if geometry.sliding and is_fp4(launch.kv_dtype) and not launch.rules.two_steps:
+        yield "two pools are sized for eight bits where four are asked for: no more tokens than FP8"
     if by_requests(geometry, launch) and not launch.chunk:
         yield "--chunked-prefill-size is not given: the sliding pool is sized by its ratio"
     if launch.speculation and launch.rules.draft == "outside":

@@ -260,6 +260,25 @@ def test_two_pools_share_the_memory_by_their_ratio() -> None:
         assert (found.tokens, found.sliding.tokens) == (24_247, 19_397)
 
 
+def test_two_pools_have_eight_bits_where_four_are_asked_for() -> None:
+    gpt = known(shapes.GPT_OSS_120B)
+    four, eight = (capacity(gpt, Launch(kv_dtype=dtype), 20.0) for dtype in ("nvfp4", FP8))
+    assert (four.tokens, four.sliding and four.sliding.tokens) == (
+        eight.tokens,
+        eight.sliding and eight.sliding.tokens,
+    )
+    assert any("no more tokens than FP8" in note for note in four.notes)
+    old = capacity(gpt, Launch(kv_dtype="fp4_e2m1", version="0.5.9"), 20.0)
+    assert old.tokens > 1.7 * capacity(gpt, Launch(kv_dtype=FP8, version="0.5.9"), 20.0).tokens
+
+
+def test_a_draft_beside_two_pools_is_like_a_layer_of_all_tokens() -> None:
+    gpt, spec = known(shapes.GPT_OSS_120B), Speculation(4, path=True, layers=1)
+    plain = price(gpt, Launch())
+    prices = [price(gpt, Launch(version=v, speculation=spec)) for v in ("0.5.14", "0.5.15")]
+    assert prices == [plain, plain + 8 * 128 * 2]
+
+
 def test_two_steps_round_twice_in_0_5_9() -> None:
     gpt = known(shapes.GPT_OSS_120B)
     old = capacity(gpt, Launch(version="0.5.9", tp=2, page_size=64), 20.0)
