@@ -12,8 +12,8 @@ from enum import StrEnum
 from functools import reduce
 
 from firstlight.build.failures import SHOWN, Rules
-from firstlight.build.loglines import clean, plain
 from firstlight.serve.causes import Cause, Search, look, served, survived
+from firstlight.serve.logparts import ENDS, LONGEST, bar, parts
 
 
 class Phase(StrEnum):
@@ -66,10 +66,11 @@ class Pool:
 
 @dataclass(frozen=True)
 class StatePool:
-    """One `Mamba Cache` line: slots for requests, and the sizes of their states in GiB."""
+    """One `Mamba Cache` line: slots for requests (None = not printed, before 0.5.5), and the
+    sizes of their states in GiB."""
 
     rank: str
-    slots: int
+    slots: int | None
     conv_gib: float
     ssm_gib: float
 
@@ -119,9 +120,9 @@ def read(text: str, rules: Rules | None = None) -> ServerLog:
 
 def feed(log: ServerLog, text: str) -> ServerLog:
     """The log after the next piece of text; a carriage return ends a line as a newline does."""
-    *pieces, tail = _ENDS.split(log.tail + text)
+    *pieces, tail = ENDS.split(log.tail + text)
     lines = zip(pieces[0::2], pieces[1::2], strict=True)
-    return replace(reduce(_piece, lines, log), tail=tail[:_LONGEST])
+    return replace(reduce(_piece, lines, log), tail=tail[:LONGEST])
 
 
 def finish(log: ServerLog) -> ServerLog:
@@ -142,59 +143,32 @@ def newly_passed(before: ServerLog, log: ServerLog) -> tuple[Phase, ...]:
 
 def last_line(log: ServerLog) -> str:
     """The newest text of the log, without its time stamp; a bar being drawn counts."""
-    _, message, _ = _parts(log.tail)
+    _, message, _ = parts(log.tail)
     return message.strip()[:SHOWN] or log.last
 
 
 def progress(log: ServerLog) -> tuple[int, int]:
     """Steps done and in all of the phase at hand, (0, 0) when the log tells none."""
-    return _bar(log.tail) or (log.done, log.total)
+    return bar(log.tail) or (log.done, log.total)
 
 
-# Of a longer line its beginning is read: a file full of zeros is one line of gigabytes.
-_LONGEST = 1 << 16
-_ENDS = re.compile(r"([\r\n])")
-_STAMP = re.compile(
-    r"\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<rank>(?: [A-Z_]+\d+)*)\] ?"
-)
-_OLD_RANK = re.compile(r"\[gpu(?:_id)?=(\d+)\] ")
-_BAR = re.compile(r"\b(\d+)/(\d+) \[\d+:\d\d")
 _FIGURE = r"(-?\d+(?:\.\d+)?)"
 
 
-def _parts(line: str) -> tuple[str, str, bool]:
-    """A line's rank, its message, and whether the engine's own stamp stood before it.
-
-    The stamp stands behind a bar that was being drawn, and behind whatever a journal or a
-    container puts before each line.
-    """
-    line = clean(line)
-    stamp = _STAMP.search(line)
-    rank = stamp["rank"].strip() if stamp else ""
-    message = line[stamp.end() :] if stamp else plain(line)
-    old = _OLD_RANK.match(message)
-    return (f"GPU{old[1]}", message[old.end() :], True) if old else (rank, message, bool(stamp))
-
-
 def _piece(log: ServerLog, piece: tuple[str, str]) -> ServerLog:
-    rank, message, stamped = _parts(piece[0][:_LONGEST])
+    rank, message, stamped = parts(piece[0][:LONGEST])
     lines = log.lines + (piece[1] == "\n")
     last = message.strip()[:SHOWN]
     if not last:
         return replace(log, lines=lines)
     # One copy for the many lines that change nothing else: a served log grows long.
-    done, total = _bar(piece[0]) or (log.done, log.total)
+    done, total = bar(piece[0]) or (log.done, log.total)
     said = _reading(replace(log, lines=lines, last=last, done=done, total=total), rank, message)
     search = look(said.search, log.lines + 1, message, stamped)
     # Who is asked to end kills its own processes, and says of each that it died.
     if search is said.search or (said.stopping and not search.mortal):
         return said
     return replace(said, search=search)
-
-
-def _bar(line: str) -> tuple[int, int] | None:
-    bars = _BAR.findall(line) if " [" in line else []
-    return (int(bars[-1][0]), int(bars[-1][1])) if bars else None
 
 
 def _reading(log: ServerLog, rank: str, message: str) -> ServerLog:
@@ -230,6 +204,11 @@ def _boot(log: ServerLog, _rank: str, _found: re.Match[str]) -> ServerLog:
 
 def _loading(log: ServerLog, rank: str, _found: re.Match[str]) -> ServerLog:
     return _enter(log, rank, Phase.WEIGHTS)
+
+
+def _shards(log: ServerLog, rank: str, _found: re.Match[str]) -> ServerLog:
+    """Told by a bar alone, which may also be drawn once more when all is loaded."""
+    return _enter(log, rank, Phase.WEIGHTS) if log.phase is Phase.STARTING else log
 
 
 def _loaded(log: ServerLog, rank: str, found: re.Match[str]) -> ServerLog:
@@ -283,7 +262,8 @@ def _unsaid_label(log: ServerLog, rank: str, tokens: int) -> str:
 
 
 def _state_pool(log: ServerLog, rank: str, found: re.Match[str]) -> ServerLog:
-    state = StatePool(rank, int(found[1]), float(found[2]), float(found[3]))
+    slots = int(found[1]) if found[1] else None
+    state = StatePool(rank, slots, float(found[2]), float(found[3]))
     return replace(log, states=(*log.states, state))
 
 
@@ -335,6 +315,7 @@ _ACTS = tuple(
     for pattern, act in (
         (r"^server_args=", _boot),
         (r"^Load weight begin", _loading),
+        (r"^Loading \w+ checkpoint shards:", _shards),
         # Newer versions may end it once more, once the graphs are captured.
         (r"^Load weight end(?!\. Committed)", _loaded),
         (r"^Using KV cache dtype: (torch\.\w+)", _stated),
@@ -347,17 +328,17 @@ _ACTS = tuple(
             _pool,
         ),
         (
-            r"^Mamba Cache is allocated\. max_mamba_cache_size: (\d+), "
+            r"^Mamba Cache is allocated\. (?:max_mamba_cache_size: (\d+), )?"
             rf"conv_state size: {_FIGURE} ?GB, ssm_state size: {_FIGURE} ?GB",
             _state_pool,
         ),
         (r"^Memory pool end", _pools_end),
-        (r"^Capture .*begin", _capturing),
+        (r"^Capture .*\b(?:begin|end)\b", _capturing),
         (r"^max_total_num_tokens=(\d+)", _summary),
         (r"The server is fired up and ready to roll!", _ready),
         (r"^SIGTERM received|^Gracefully exiting\.\.\.|^KeyboardInterrupt$", _asked_to_end),
         (
-            r"^\w+ hit an exception|Received sigquit from a child|^SIGQUIT received\."
+            r"\w hit an exception|Received sigquit from a child|^SIGQUIT received\."
             r"|^Initialization failed\. [wc]|scheduler died during initialization"
             r"|Rank \d+ scheduler is dead|^Subprocess \S+ \(pid=\d+\) crashed"
             r"|^Scheduler or DataParallelController \d+ terminated with -?[1-9]",
@@ -367,7 +348,7 @@ _ACTS = tuple(
 )
 # One look tells the few lines that move the log on from the many that do not.
 _WORTH = re.compile(
-    r"^server_args=|Load weight|KV [Cc]ache|sliding window|Mamba Cache|Memory pool|^Capture "
-    r"|max_total_num_tokens=|fired up|hit an exception|sigquit|Initialization failed"
+    r"^server_args=|Load weight|^Loading |KV [Cc]ache|sliding window|Mamba Cache|Memory pool"
+    r"|^Capture |max_total_num_tokens=|fired up|hit an exception|sigquit|Initialization failed"
     r"|[Ss]cheduler|^SIG(?:TERM|QUIT) |^Gracefully|^Keyboard|^Subprocess "
 )

@@ -193,8 +193,26 @@ def test_the_oldest_logs_name_their_ranks_in_the_message() -> None:
     text = "server_args=ServerArgs(x)\n[gpu=0] Load weight begin. avail mem=23.32 GB\n"
     text += "[gpu=1] Load weight end. type=L, dtype=torch.float16, avail mem=8.20 GB\n"
     log = read(text + "[gpu=0] max_total_num_tokens=41545, context_len=4096\n")
-    assert (log.weights[0].rank, log.max_total_tokens) == ("GPU1", 41545)
+    assert (log.weights[0].rank, log.max_total_tokens) == ("gpu=1", 41545)
     assert log.passed == (Phase.WEIGHTS, Phase.WARMUP)
+
+
+def test_a_rank_without_a_time_is_a_rank() -> None:
+    crash = "[PP1 ATTN_CP0 TP0] Scheduler hit an exception: Traceback (most recent call last):\n"
+    log = read(f"2026-06-23T15:16:14Z {crash}  File 'a'\nKeyError: 1\n", RULES)
+    assert (log.phase, log.died_in) == (Phase.DIED, Phase.STARTING)
+    lines = "[TP1] Load weight begin.\n[TP0] KV Cache is allocated. #tokens: 9, KV size: 2.00 GB\n"
+    assert [(pool.rank, pool.gib) for pool in read(lines).pools] == [("TP0", 2.0)]
+
+
+def test_an_excerpt_tells_its_phases_by_what_is_left() -> None:
+    bar = "Loading safetensors checkpoint shards:  50% Completed | 2/4 [00:03<00:03,  1.60s/it]\n"
+    assert read(bar).phase is Phase.WEIGHTS
+    end = "[10:00:01] Capture target verify CUDA graph end. elapsed=6.90 s, avail mem=4.72 GB.\n"
+    assert read(bar + end).phase is Phase.GRAPHS
+    assert read(bar + end + bar).phase is Phase.GRAPHS
+    old = "Mamba Cache is allocated. conv_state size: 0.55GB, ssm_state size: 12.30GB \n"
+    assert read(old).states == (StatePool("", None, 0.55, 12.3),)
 
 
 TEXT = V059 + CRASH.format(error="KeyError: 'lm_head'") + POOLS + V0523 + READY
