@@ -84,3 +84,8 @@ def numbers(version: str | None) -> Version:
     """`2.36` as (2, 36), so that versions compare; () for no version."""
     found = version_in(version)
     return tuple(int(part) for part in found.split(".")) if found else ()
+
+
+def same(one: str, other: str) -> bool:
+    """Equal in every part: a driver's module of 570.124.06 refuses libraries of 570.124.04."""
+    return numbers(one) == numbers(other)

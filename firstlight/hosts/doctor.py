@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from firstlight.core.words import size, span
-from firstlight.hosts.answers import numbers
-from firstlight.hosts.driver import same
+from firstlight.hosts.answers import numbers, same
 from firstlight.hosts.facts import Facts
 from firstlight.hosts.finding import Finding
 from firstlight.hosts.machine import Disk, older

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Literal
 
-from firstlight.hosts.answers import Answers, numbers, version_in, whole
-from firstlight.hosts.drivertrouble import missing_cards, troubles
+from firstlight.hosts.answers import Answers, same, version_in
+from firstlight.hosts.drivertrouble import problems, refused
 from firstlight.hosts.finding import Finding
 from firstlight.hosts.gpus import table
 
@@ -21,22 +21,11 @@ _LIBRARY = re.compile(r"\.so\.([0-9]{3,6}(?:\.[0-9]{1,6}){1,3})$")
 _FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z _-]*?)\s*:\s*(.*?)\s*$")
 _CUDA = re.compile(r"CUDA (?:UMD )?version\s*:\s*([0-9]{1,4})\.([0-9]{1,4})", re.IGNORECASE)
 _KERNEL_SIDE = re.compile(r"(?:KMD|DRIVER) version\s*:\s*([0-9]+(?:\.[0-9]+)+)", re.IGNORECASE)
-_NO_CUDA = re.compile(r"CUDA (?:UMD )?version\s*:\s*(?:N/A|ERR!|Not Found)", re.IGNORECASE)
 _SHORT = re.compile(r"NVML library version:\s*([0-9]+(?:\.[0-9]+)+)")
 # A slice of a card in MIG mode is named behind the card's address.
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)[^)\n]*\): ([0-9]{1,6}), (.*)")
-# Newer modules name the program, and break the line where they please.
-_CLIENT = re.compile(
-    r"API mismatch: the client\b(?:(?!API mismatch)[\s\S]){0,160}?"
-    r"\bhas(?: the)? version ([0-9]+(?:\.[0-9]+)+)"
-)
 # Modules that hold a card to give it to a guest machine.
 _FOR_GUESTS = ("vfio-pci", "pci-stub", "pciback", "xen-pciback")
-
-RELOAD = (
-    "reboot, or stop every program on the GPUs and reload the module: "
-    "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; sudo modprobe nvidia"
-)
 
 
 @dataclass(frozen=True)
@@ -83,7 +72,7 @@ def read_driver(answers: Answers, gpus: int) -> Driver:
     """The driver's parts, and what is wrong with them; `gpus` = how many it lists."""
     parts = _parts(answers)
     verdict = replace(parts, consistent=_consistent(parts, answers))
-    return replace(verdict, problems=tuple(_problems(verdict, answers, gpus)))
+    return replace(verdict, problems=tuple(problems(verdict, answers, gpus)))
 
 
 def _parts(answers: Answers) -> Driver:
@@ -171,16 +160,6 @@ def read_xids(text: str) -> tuple[Xid, ...]:
     return tuple(Xid(m[1], int(m[2]), m[3].strip()) for m in _XID.finditer(text))
 
 
-def read_clients(text: str) -> tuple[str, ...]:
-    """Versions of libraries that the loaded module has turned away, from the kernel's log."""
-    return tuple(dict.fromkeys(match[1] for match in _CLIENT.finditer(text)))
-
-
-def same(one: str, other: str) -> bool:
-    """Equal in every part: a module of 570.124.06 refuses the libraries of 570.124.04."""
-    return numbers(one) == numbers(other)
-
-
 def _holders(cards: Sequence[str]) -> list[str]:
     """The module that holds each card, "" for none; cards for guest machines are left out."""
     holders = ([*card.split(), ""][1] for card in cards)
@@ -188,96 +167,9 @@ def _holders(cards: Sequence[str]) -> list[str]:
 
 
 def _consistent(parts: Driver, answers: Answers) -> bool | None:
-    if _refused(answers):
+    if refused(answers):
         return False
     known = [v for v in (parts.loaded, parts.on_disk, parts.library, parts.libcuda) if v]
     if len(known) < 2:
         return None
     return all(same(known[0], other) for other in known[1:])
-
-
-def _refused(answers: Answers) -> bool:
-    """True when NVML itself says that its library and the loaded module differ (status 18)."""
-    text = answers.values.get("smi", "")
-    return "Driver/library version mismatch" in text or answers.one("smi.rc") == "18"
-
-
-def _problems(driver: Driver, answers: Answers, gpus: int) -> Iterator[Finding]:
-    container = answers.one("os.container")
-    if driver.consistent is False:
-        yield _disagreement(driver, container)
-    if driver.held_by:
-        yield _taken_by_others(driver)
-    if "smi" not in answers.values:
-        yield from _without_smi(driver)
-    elif not _refused(answers):
-        yield from _of_smi(answers, gpus)
-    if gpus < max(driver.cards_on_bus, 1):
-        yield from missing_cards(answers.values.get("driver.log", ""))
-    if 0 < gpus < driver.cards_on_bus:
-        yield _unlisted(driver.cards_on_bus, gpus, container)
-    yield from _turned_away(driver, answers)
-
-
-def _of_smi(answers: Answers, gpus: int) -> Iterator[Finding]:
-    """What nvidia-smi complains of; one that lists nothing and complains of nothing is broken."""
-    told = list(troubles(answers.values["smi"], whole(answers.one("smi.rc")) or 0))
-    yield from told
-    if not gpus and not told:
-        yield Finding("error", "nvidia-smi lists no GPU and says nothing of why", "run it by hand")
-    if gpus and _NO_CUDA.search(answers.values.get("smi.version", "")):
-        what = "nvidia-smi finds no libcuda.so.1: no CUDA program can start"
-        fix = "install it (libcuda1 or libnvidia-compute, of the driver's version); a container"
-        yield Finding("error", what, f"{fix} needs NVIDIA_DRIVER_CAPABILITIES=compute,utility")
-
-
-def _unlisted(cards: int, listed: int, container: str | None) -> Finding:
-    what = f"{cards} NVIDIA cards on the bus, but the driver lists {listed}"
-    if container:
-        return Finding("note", f"{what}: this container is given no others")
-    return Finding("error", what, "`sudo dmesg | grep NVRM` says what became of the others")
-
-
-def _turned_away(driver: Driver, answers: Answers) -> Iterator[Finding]:
-    for client in read_clients(answers.values.get("driver.log", "")):
-        if driver.loaded and not same(client, driver.loaded):
-            what = f"the loaded {driver.loaded} turned away a program with libraries of {client}"
-            fix = "find it (a container, an old library path) and renew it"
-            yield Finding("warning", what, fix)
-
-
-def _taken_by_others(driver: Driver) -> Finding:
-    names = " and ".join(driver.held_by)
-    what = f"{names} holds NVIDIA cards, so that NVIDIA's own module cannot"
-    lines = "; ".join(f"blacklist {name}" for name in driver.held_by)
-    fix = f"install the driver, put `{lines}` into a file of /etc/modprobe.d, make the initramfs"
-    return Finding("error", what, f"{fix} anew, reboot")
-
-
-def _without_smi(driver: Driver) -> Iterator[Finding]:
-    """Libraries alone, on a host without a card, are somebody's dependency and no driver."""
-    if driver.loaded or (driver.present and driver.cards_on_bus):
-        fix = "install the driver's utilities, for example nvidia-utils of the same version"
-        yield Finding("error", "a driver is there, but no nvidia-smi", fix)
-    elif driver.cards_on_bus and not driver.held_by:
-        what = f"{driver.cards_on_bus} NVIDIA cards on the bus, but no driver"
-        yield Finding("error", what, "install the open kernel modules and the driver, then reboot")
-
-
-def _disagreement(driver: Driver, container: str | None) -> Finding:
-    loaded, disk = driver.loaded, driver.on_disk
-    parts = {"loaded": loaded, "on disk": disk, "NVML": driver.library, "libcuda": driver.libcuda}
-    said = ", ".join(f"{name} {version}" for name, version in parts.items() if version)
-    what = f"the parts of the NVIDIA driver disagree: {said or 'versions unknown'}"
-    if container == "wsl":
-        fix = "WSL brings the libraries of the driver in Windows, in /usr/lib/wsl/lib: remove those"
-        fix += " of packages (libnvidia-*, nvidia-driver-*, cuda-compat-*)"
-    elif container:
-        fix = "its machine runs one driver and this container has libraries of another: start the"
-        fix += " container anew, and take out of its image whatever brought libraries of its own"
-    elif loaded and disk and same(loaded, disk):
-        fix = f"the libraries are not those of {loaded}: install them again, or remove the others"
-        fix += " (a .run install, a cuda-compat folder in ld.so.conf); `ldconfig -p` shows which"
-    else:
-        fix = f"do not retry; what runs goes on, but nothing new can start: {RELOAD}"
-    return Finding("error", what, fix)

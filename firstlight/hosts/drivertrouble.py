@@ -1,12 +1,27 @@
-"""What nvidia-smi's failures mean, by its words or its exit status; why a card is missing."""
+"""What is wrong with the driver: its parts, nvidia-smi's words, what the kernel logged of cards."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from firstlight.hosts.answers import Answers, numbers, same, whole
 from firstlight.hosts.finding import Finding
 
+if TYPE_CHECKING:
+    from firstlight.hosts.driver import Driver
+
+RELOAD = (
+    "reboot, or stop every program on the GPUs and reload the module: "
+    "sudo rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; sudo modprobe nvidia"
+)
+_NO_CUDA = re.compile(r"CUDA (?:UMD )?version\s*:\s*(?:N/A|ERR!|Not Found)", re.IGNORECASE)
+# Newer modules name the program, and break the line where they please.
+_CLIENT = re.compile(
+    r"API mismatch: the client\b(?:(?!API mismatch)[\s\S]){0,160}?"
+    r"\bhas(?: the)? version ([0-9]+(?:\.[0-9]+)+)"
+)
 _REBOOT = "reboot the host; if it comes back, reseat or replace the card"
 
 # (words in the output, what, fix); the first that fits is told.
@@ -130,3 +145,134 @@ def troubles(text: str, rc: int) -> Iterator[Finding]:
     elif rc != 0:
         last = (text.strip().splitlines() or ["no output"])[-1][:200]
         yield Finding("error", f"nvidia-smi ended with status {rc}: {last}", "run it by hand")
+
+
+def refused(answers: Answers) -> bool:
+    """True when NVML itself says that its library and the loaded module differ (status 18)."""
+    text = answers.values.get("smi", "")
+    return "Driver/library version mismatch" in text or answers.one("smi.rc") == "18"
+
+
+def read_clients(text: str) -> tuple[str, ...]:
+    """Versions of libraries that the loaded module has turned away, from the kernel's log."""
+    return tuple(dict.fromkeys(match[1] for match in _CLIENT.finditer(text)))
+
+
+def problems(driver: Driver, answers: Answers, gpus: int) -> Iterator[Finding]:
+    """Everything that is wrong with the driver, which lists `gpus` cards."""
+    container = answers.one("os.container")
+    if driver.consistent is False:
+        yield _disagreement(driver, answers)
+    if driver.held_by:
+        yield _taken_by_others(driver)
+    if "smi" not in answers.values:
+        yield from _without_smi(driver)
+    elif not refused(answers):
+        yield from _of_smi(answers, gpus)
+    if gpus < max(driver.cards_on_bus, 1):
+        yield from missing_cards(answers.values.get("driver.log", ""))
+    if 0 < gpus < driver.cards_on_bus:
+        yield _unlisted(driver.cards_on_bus, gpus, container)
+    yield from _turned_away(driver, answers)
+
+
+def _of_smi(answers: Answers, gpus: int) -> Iterator[Finding]:
+    """What nvidia-smi complains of; one that lists nothing and complains of nothing is broken."""
+    told = list(troubles(answers.values["smi"], whole(answers.one("smi.rc")) or 0))
+    yield from told
+    if not gpus and not told:
+        yield Finding("error", "nvidia-smi lists no GPU and says nothing of why", "run it by hand")
+    if gpus and _NO_CUDA.search(answers.values.get("smi.version", "")):
+        what = "nvidia-smi finds no libcuda.so.1: no CUDA program can start"
+        fix = "install it (libcuda1 or libnvidia-compute, of the driver's version); a container"
+        yield Finding("error", what, f"{fix} needs NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+
+
+def _unlisted(cards: int, listed: int, container: str | None) -> Finding:
+    what = f"{cards} NVIDIA cards on the bus, but the driver lists {listed}"
+    if container:
+        return Finding("note", f"{what}: this container is given no others")
+    return Finding("error", what, "`sudo dmesg | grep NVRM` says what became of the others")
+
+
+def _turned_away(driver: Driver, answers: Answers) -> Iterator[Finding]:
+    for client in read_clients(answers.values.get("driver.log", "")):
+        if driver.loaded and not same(client, driver.loaded):
+            what = f"the loaded {driver.loaded} turned away a program with libraries of {client}"
+            fix = "find it (a container, an old library path) and renew it"
+            yield Finding("warning", what, fix)
+
+
+def _taken_by_others(driver: Driver) -> Finding:
+    names = " and ".join(driver.held_by)
+    what = f"{names} holds NVIDIA cards, so that NVIDIA's own module cannot"
+    lines = "; ".join(f"blacklist {name}" for name in driver.held_by)
+    fix = f"install the driver, put `{lines}` into a file of /etc/modprobe.d, make the initramfs"
+    return Finding("error", what, f"{fix} anew, reboot")
+
+
+def _without_smi(driver: Driver) -> Iterator[Finding]:
+    """Libraries alone, on a host without a card, are somebody's dependency and no driver."""
+    if driver.loaded or (driver.present and driver.cards_on_bus):
+        fix = "install the driver's utilities, for example nvidia-utils of the same version"
+        yield Finding("error", "a driver is there, but no nvidia-smi", fix)
+    elif driver.cards_on_bus and not driver.held_by:
+        what = f"{driver.cards_on_bus} NVIDIA cards on the bus, but no driver"
+        yield Finding("error", what, "install the open kernel modules and the driver, then reboot")
+
+
+def _disagreement(driver: Driver, answers: Answers) -> Finding:
+    loaded, disk = driver.loaded, driver.on_disk
+    parts = {"loaded": loaded, "on disk": disk, "NVML": driver.library, "libcuda": driver.libcuda}
+    said = ", ".join(f"{name} {version}" for name, version in parts.items() if version)
+    what = f"the parts of the NVIDIA driver disagree: {said or 'versions unknown'}"
+    if _is_compat(driver, answers):
+        fix = (
+            "a cuda-compat folder lies before the driver's libraries, which only data-centre cards"
+        )
+        return Finding("warning", what, f"{fix} bear (others: error 804); take it from their path")
+    if not refused(answers) and not _foreign_libraries(driver):
+        return Finding("warning", what, _before_the_reboot(driver))
+    return Finding("error", what, _together(driver, answers.one("os.container")))
+
+
+def _is_compat(driver: Driver, answers: Answers) -> bool:
+    """True when nothing is odd but a newer libcuda out of NVIDIA's forward compatibility."""
+    ours = [driver.on_disk, driver.library, driver.loaded]
+    agree = driver.loaded and all(same(part, driver.loaded) for part in ours if part)
+    newer = numbers(driver.libcuda) > numbers(driver.loaded)
+    return bool(agree) and newer and "compat" in (answers.one("driver.libcuda") or "")
+
+
+def _foreign_libraries(driver: Driver) -> bool:
+    """True when a library is not the loaded module's; without a module none can be."""
+    libraries = [part for part in (driver.library, driver.libcuda) if part]
+    return not driver.loaded or any(not same(part, driver.loaded) for part in libraries)
+
+
+def _before_the_reboot(driver: Driver) -> str:
+    goes_on = f"what runs and what starts goes on; the next boot loads {driver.on_disk}: see that"
+    return f"{goes_on} the libraries of {driver.on_disk} are installed, then reboot when it suits"
+
+
+def _together(driver: Driver, container: str | None) -> str:
+    """How the libraries come to be those of the module again."""
+    loaded, disk = driver.loaded, driver.on_disk
+    if container == "wsl":
+        return (
+            "WSL brings the libraries of the driver in Windows, in /usr/lib/wsl/lib: remove those "
+            "of packages (libnvidia-*, nvidia-driver-*, cuda-compat-*)"
+        )
+    if container:
+        return (
+            "its machine runs one driver and this container has libraries of another: start the "
+            "container anew, and take out of its image whatever brought libraries of its own"
+        )
+    if not loaded:
+        return "install module and libraries of one version, then `sudo modprobe nvidia`"
+    if disk and same(loaded, disk):
+        return (
+            f"the libraries are not those of {loaded}: install them again, or remove the others "
+            "(a .run install, another folder in ld.so.conf); `ldconfig -p` shows which"
+        )
+    return f"do not retry; what runs goes on, but nothing new can start: {RELOAD}"

@@ -6,7 +6,7 @@ import pytest
 
 from firstlight.hosts import driver
 from firstlight.hosts.driver import Driver, Xid, read_cuda, read_driver, read_kernel_side
-from firstlight.hosts.drivertrouble import troubles
+from firstlight.hosts.drivertrouble import read_clients, troubles
 from tests.hosts_facts.wire import answers
 
 NVRM = (
@@ -158,6 +158,33 @@ def test_a_new_module_on_disk_wants_a_reboot() -> None:
     assert found.consistent is False
     (problem,) = found.problems
     assert "loaded 595.58.03, on disk 610.43.02" in problem.what and "reboot" in problem.fix
+    # Its libraries are still those of the module that is loaded: nothing is broken yet.
+    assert problem.severity == "warning" and "the libraries of 610.43.02" in problem.fix
+
+
+def test_new_libraries_beside_a_new_module_let_nothing_start() -> None:
+    new = {
+        "driver__on_disk": DISK.format("610.43.02"),
+        "driver__nvml": "/x/libnvidia-ml.so.610.43.02",
+    }
+    (problem,) = healthy(**new).problems
+    assert problem.severity == "error" and "rmmod" in problem.fix
+
+
+def test_a_module_that_is_not_loaded_and_libraries_of_another() -> None:
+    parts = {
+        "driver__on_disk": DISK.format("580.95.05"),
+        "driver__nvml": "/x/libnvidia-ml.so.595.80",
+    }
+    words = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    first, second = read_driver(answers(smi=words, smi__rc="9", **parts), 0).problems
+    assert "of one version, then `sudo modprobe nvidia`" in first.fix
+    assert "module is not loaded" in second.what
+
+
+def test_forward_compatibility_is_for_data_centre_cards() -> None:
+    (problem,) = healthy(driver__libcuda="/usr/local/cuda/compat/libcuda.so.610.43.02").problems
+    assert problem.severity == "warning" and "804" in problem.fix
 
 
 def test_the_last_part_of_a_version_counts() -> None:
@@ -165,8 +192,9 @@ def test_the_last_part_of_a_version_counts() -> None:
 
 
 def test_foreign_libraries_are_told_from_a_pending_reboot() -> None:
-    found = healthy(driver__libcuda="/usr/local/cuda/compat/libcuda.so.610.43.02")
+    found = healthy(driver__libcuda="/usr/lib/libcuda.so.610.43.02")
     (problem,) = found.problems
+    assert problem.severity == "error"
     assert "libraries are not those of 595.58.03" in problem.fix and "reboot" not in problem.fix
 
 
@@ -288,7 +316,7 @@ def test_recorded_kernel_log_xids(data: Path) -> None:
 
 def test_recorded_kernel_log_api_mismatch(data: Path) -> None:
     text = (data / "dmesg_api_mismatch.txt").read_text()
-    assert driver.read_clients(text) == ("470.129.06",)
+    assert read_clients(text) == ("470.129.06",)
     loaded = NVRM.format("470.103.01")
     (warned, _) = read_driver(answers(driver__log=text, driver__loaded=loaded), 0).problems[::-1]
     assert "470.129.06" in warned.what and "470.103.01" in warned.what
@@ -305,7 +333,7 @@ def test_recorded_kernel_log_api_mismatch(data: Path) -> None:
     ],
 )
 def test_a_kernel_log_that_names_the_program(text: str) -> None:
-    assert driver.read_clients(text) == ("580.65.06",)
+    assert read_clients(text) == ("580.65.06",)
 
 
 OPEN_ONLY = (
@@ -373,7 +401,7 @@ def test_xid_of_a_slice_and_of_an_old_module() -> None:
 
 def test_recorded_kernel_log_of_a_sound_host_has_no_fault(data: Path) -> None:
     text = (data / "rtxpro6000x8_dmesg_nvrm.txt").read_text()
-    assert driver.read_xids(text) == () and driver.read_clients(text) == ()
+    assert driver.read_xids(text) == () and read_clients(text) == ()
 
 
 def test_xid_of_a_made_line() -> None:
