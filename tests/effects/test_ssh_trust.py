@@ -3,7 +3,10 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from firstlight.core.command import Script
+from firstlight.core.errors import HostError, Untrusted
 from firstlight.effects.ssh import open_shell
 from tests.effects.sshd import Sshd, make_key, refusal
 
@@ -37,6 +40,17 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_the_commands(
     assert f"{scan} | ssh-keygen -lf -" in message
     assert f"{scan} >> ~/.ssh/known_hosts" in message
     assert not known_hosts(home).exists()
+
+
+def test_a_key_that_nobody_vouches_for_is_told_from_a_host_that_is_down(
+    sshd: Sshd, home: Path
+) -> None:
+    known_hosts(home).write_text("")
+    with pytest.raises(Untrusted):
+        open_shell(sshd.host(), {}).close()
+    with pytest.raises(HostError) as caught:
+        open_shell(sshd.host(port=1), {}).close()
+    assert not isinstance(caught.value, Untrusted)
 
 
 def test_the_command_of_the_message_makes_the_host_known(sshd: Sshd, home: Path) -> None:
