@@ -23,8 +23,9 @@ class Rules:
     """What one version does.
 
     `state`: as many slots as requests, whatever the memory (`requests`); a share of it, the states
-    between draft tokens in it (`share`); those are taken off `first` for all requests, or solved
-    `joint`ly with the slots, or so and the spare slot is paid for (`padded`). `slots` are taken
+    between draft tokens in it (`share`); those are taken off `first` for all requests, in 0.5.7
+    for those of every rank and only before a share is (`shared_first`), or solved `joint`ly with
+    the slots, or so and the spare slot is paid for (`padded`). `slots` are taken
     where nobody says how many requests, and no share is asked for. `draft`: its rows lie `outside`
     the budget, or are priced when its `path` is given, or are `added` also without one; `headroom`:
     they lie outside and the pool grows beyond its budget by the tokens that are drafted. `dflash`
@@ -41,7 +42,7 @@ class Rules:
     """
 
     version: str
-    state: Literal["requests", "share", "first", "joint", "padded"]
+    state: Literal["requests", "share", "shared_first", "first", "joint", "padded"]
     slots: int
     draft: Literal["outside", "path", "added"]
     headroom: bool
@@ -102,11 +103,12 @@ _054 = replace(
 _057 = replace(
     _054,
     version="0.5.7",
-    state="first",
+    state="shared_first",
     headroom=False,
     source="0.5.7 handle_max_mamba_cache, init_memory_pool",
 )
-_059 = replace(_057, version="0.5.9", slots=0, source="0.5.9:54-415")
+_058 = replace(_057, version="0.5.8", state="first", source="0.5.8 handle_max_mamba_cache")
+_059 = replace(_058, version="0.5.9", slots=0, source="0.5.9:54-415")
 _0510 = replace(
     _059, version="0.5.10", spec_tracks_once=False, source="0.5.10 _calculate_mamba_ratio"
 )
@@ -162,8 +164,8 @@ _0520 = replace(
 )
 _0523 = replace(_0520, version="0.5.23", source="0.5.23:2990-3409, pool_configurator.py:219-920")
 READ: tuple[Rules, ...] = (
-    *(_040, _044, _054, _057, _059, _0510, _0511, _0513, _0514, _0515, _0516, _0517, _0518, _0520),
-    _0523,
+    *(_040, _044, _054, _057, _058, _059, _0510, _0511, _0513, _0514, _0515, _0516, _0517, _0518),
+    *(_0520, _0523),
 )
 
 

@@ -76,8 +76,8 @@ def state_pool(geometry: Geometry, launch: Launch, rest_gib: float) -> StatePool
         return _unsolved(geometry, launch, each, rest_gib)
     rules, drafts = launch.rules, _drafts(launch)
     spare = 1 if rules.state == "padded" else 0
-    if rules.state == "first":
-        first_gib = each * (launch.running or 0) * drafts / GIB
+    if rules.state in ("first", "shared_first"):
+        first_gib = each * _ahead(launch) * drafts / GIB
         slots = _slots(launch, each, rest_gib - first_gib, 0, 0)
         spec_gib = first_gib
     else:
@@ -107,6 +107,14 @@ def _unsolved(geometry: Geometry, launch: Launch, each: int, rest_gib: float) ->
         slots //= launch.dp
     taken = slots * each / GIB
     return StatePool(slots, slots // launch.slots_per_request, each, taken, taken * drafts)
+
+
+def _ahead(launch: Launch) -> int:
+    """Requests whose states between draft tokens are taken off before the slots are counted."""
+    if launch.rules.state == "first":
+        return launch.running or 0
+    given = launch.state_slots is not None or _by_requests(launch) is not None
+    return 0 if given else launch.asked or 0
 
 
 def _drafts(launch: Launch) -> int:

@@ -335,6 +335,26 @@ def test_states_before_0_5_7() -> None:
     assert without.states.slots == 64
 
 
+@pytest.mark.parametrize(
+    ("version", "changes", "charged"),
+    [
+        ("0.5.7", {}, 64),  # requests of both ranks, and only where a share is divided
+        ("0.5.7", {"state_slots": 96}, 0),
+        ("0.5.7", {"radix": False}, 0),
+        ("0.5.8", {}, 32),
+        ("0.5.8", {"state_slots": 96}, 32),
+    ],
+)
+def test_whose_drafts_are_taken_off_first(
+    version: str, changes: dict[str, Any], charged: int
+) -> None:
+    launch = kv_example.launch(
+        BF16, version=version, dp=2, max_running=64, speculation=Speculation(2), **changes
+    )
+    found = capacity(QWEN35, launch, 60.0).states
+    assert found.spec_gib == pytest.approx(charged * 2 * found.slot_bytes / GIB)
+
+
 def test_without_a_radix_cache_drafts_have_48_requests() -> None:
     launch = kv_example.launch(BF16, radix=False, speculation=Speculation(4))
     assert capacity(QWEN35, launch, 17.4).states.slots == 48
