@@ -36,33 +36,46 @@ def run(
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
         service = server.service(server.last_started(shell, seen, name), seen.root)
-        text, offset = _whole(shell, service)
-        shown = text.splitlines()[-int(lines) :] if int(lines) else []
+        shown, rest, offset = last_lines(shell, service, int(lines))
         if follow:
-            console.plain("".join(f"{line}\n" for line in shown))
-            _follow(shell, service, offset, console)
+            console.plain("".join(f"{line}\n" for line in map(_text, shown)))
+            _follow(shell, service, offset, rest, console)
             return Report("")
-    return Report("\n".join(shown), {"profile": name, "lines": shown})
+    told = [_text(line) for line in [*shown, *([rest] if rest else [])]]
+    told = told[-int(lines) :] if int(lines) else []
+    return Report("\n".join(told), {"profile": name, "lines": told})
 
 
-def _whole(shell: Shell, service: launch.Deployment) -> tuple[str, str]:
-    data, offset = b"", ""
-    while piece := server.chunk(shell, service, offset):
+def last_lines(
+    shell: Shell, service: launch.Deployment, count: int
+) -> tuple[list[bytes], bytes, str]:
+    """The last finished lines of a log, what was begun after them, and where to go on.
+
+    A server that has served for months has said much: no more of it is held than is shown.
+    """
+    kept, offset = [b""], ""
+    while data := (piece := server.chunk(shell, service, offset)).data:
+        kept = (b"\n".join(kept) + data).split(b"\n")[-count - 1 :]
         offset = piece.next_offset
-        if not piece.data:
-            break
-        data += piece.data
-    return data.decode("utf-8", "replace"), offset
+    *whole, rest = kept
+    return whole, rest, offset
 
 
-def _follow(shell: Shell, service: launch.Deployment, offset: str, console: Console) -> None:
-    at, rest = offset, b""
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def _follow(
+    shell: Shell, service: launch.Deployment, offset: str, rest: bytes, console: Console
+) -> None:
+    at = offset
     while True:
         piece = server.across(shell, console, partial(server.chunk, shell, service, at))
         at = piece.next_offset
         *whole, rest = (rest + piece.data).split(b"\n")
-        console.plain("".join(f"{line.decode('utf-8', 'replace')}\n" for line in whole))
+        console.plain("".join(f"{_text(line)}\n" for line in whole))
         if piece.state.over and not piece.data:
+            console.plain(f"{_text(rest)}\n" if rest else "")
             console.say(f"the server is {piece.state.condition}: {piece.state.detail or 'stopped'}")
             return
         if not piece.data:

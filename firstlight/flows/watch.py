@@ -133,7 +133,7 @@ def _process(state: ServerState) -> Process:
             return Process("failed", state.rc)
         case "missing":
             return Process("replaced")
-    return Process("exited", state.rc)
+    return Process("exited", state.rc, state.detail)
 
 
 def _failure(

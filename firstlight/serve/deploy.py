@@ -96,7 +96,7 @@ def start_steps(
         yield Step("linger", f"let services of {linger_for} outlive a login", run)
     if old is not None:
         yield stop_step(old)
-    port, looks = target.manifest.port, 25 if old is not None else 1
+    port, looks = target.manifest.port, 25 if old is not None else 5
     free = Run(Script(_PORT, (str(port), str(looks))))
     yield Step("port", f"see that port {port} is free", free)
     yield _mark_step(target.service)

@@ -31,11 +31,12 @@ class Process:
     """What the launcher says of the server; `rc` is known once it has ended.
 
     A negative `rc`, or one above 128, names the signal that ended it. `replaced`: its launcher
-    knows another deployment of the profile, or none.
+    knows another deployment of the profile, or none. `detail` says more of a launcher's own, or "".
     """
 
     state: Literal["running", "exited", "failed", "restarting", "replaced"]
     rc: int | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def _died(moment: Moment) -> Readiness:
 
 def _died_silent(moment: Moment, when: str, found: Cause | None) -> Readiness:
     """Nothing in the log says why: the exit status has the last word."""
-    why, remedy = _ASKED if moment.log.stopping else _by_status(moment.process.rc)
+    why, remedy = _ASKED if moment.log.stopping else _by_status(moment.process)
     if found is not None:
         return Readiness("failed", f"{when}: {why}", "died", found.fix, found.line, found.text)
     return Readiness("failed", f"{when}: {why}", "died", remedy, evidence=moment.log.last)
@@ -211,10 +212,10 @@ _ASKED = (
 )
 
 
-def _by_status(rc: int | None) -> tuple[str, str]:
-    read = "read its log"
+def _by_status(process: Process) -> tuple[str, str]:
+    read, rc = "read its log", process.rc
     if rc is None:
-        return "no reason given", read
+        return process.detail or "no reason given", read
     number = -rc if rc < 0 else rc - 128 if rc > 128 else 0
     if number == signal.SIGKILL:
         return (

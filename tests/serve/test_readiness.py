@@ -138,6 +138,12 @@ def test_a_server_that_was_stopped_while_it_started_did_not_crash() -> None:
     assert "deploy it again" in verdict.remedy
 
 
+def test_a_host_that_was_rebooted_is_told() -> None:
+    process = Process("exited", None, "the host was rebooted")
+    verdict = judge(Moment(read(V0523), process, (), 30, 0), LIMITS)
+    assert verdict.text.endswith("(while warming up): the host was rebooted")
+
+
 def test_a_restart_is_a_death() -> None:
     verdict = judge(Moment(read(V0523), Process("restarting"), (200,)), LIMITS)
     assert (verdict.state, verdict.kind) == ("failed", "died")
