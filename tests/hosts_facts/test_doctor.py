@@ -28,6 +28,12 @@ def test_a_sound_host_has_no_findings() -> None:
         ({"os__reboot": ""}, "warning", "asks for a reboot", "sudo reboot"),
         ({"disk__tmp__options": "rw,noexec"}, "warning", "/tmp is mounted noexec", "TMPDIR"),
         ({"disk__tmp__df": "9 9 9 tmpfs /tmp"}, "warning", "9 B free on /tmp", "TMPDIR"),
+        (
+            {"disk__root__df": "9 90000000000 - 9p /mnt/c"},
+            "warning",
+            "on a 9p file",
+            "Linux file system",
+        ),
         ({"disk__root__options": "noexec"}, "error", "/home/ada is mounted noexec", "`root`"),
         ({"disk__root__df": "9 1073741824 - xfs /"}, "warning", "only 1.0 GiB free", "`root`"),
         (
