@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,7 +17,7 @@ from firstlight.build.release import Artifact, Layout, Patch, wheel_path
 from firstlight.build.scripts import COMPILE
 from firstlight.build.source import LockedSource, source_path
 from firstlight.build.wheel import Wheel
-from firstlight.core.command import Script
+from firstlight.core.command import Script, quote, typed
 from firstlight.core.plan import Job, WriteFile
 
 COMPILER = "build_component.py"
@@ -44,24 +45,41 @@ def patch_path(layout: Layout, patch: Patch) -> str:
     return str(layout.shared(patch.sha256, patch.file.rpartition("/")[2]))
 
 
+@dataclass(frozen=True)
+class Builder:
+    """Who compiles: the Python of a host, and what the host is called."""
+
+    python: str
+    host: str
+
+
 def compile_job(
-    order: Order, choice: Choice, share: Share, python: str, home: PurePosixPath | None = None
+    order: Order, choice: Choice, share: Share, by: Builder, home: PurePosixPath | None = None
 ) -> tuple[WriteFile, Job]:
-    """The request of one component's build, and the job that does it; `python` is the host's.
+    """The request of one component's build, and the job that does it.
 
     `home` is where the artifact goes when it is not for the store.
     """
     made = artifacts(order)
     place = home or made[choice.name].path
-    asked = request(order, choice, share, python, made)
+    asked = request(order, choice, share, by.python, made)
     asked |= {"home": str(place), "work": str(order.layout.root / "build" / place.name)}
+    asked |= {"refused": refused(order, choice, by.host)}
     text = json.dumps(asked, indent=2) + "\n"
     path = order.layout.shared(digest(text), f"{choice.name}.json")
     program = str(order.programs[COMPILER].target)
-    script = Script(COMPILE, (python, program, str(path)))
+    script = Script(COMPILE, (by.python, program, str(path)))
     lock, ceiling = f"build-{choice.name}", share.ceiling_mib
     job = Job(f"build-{place.name}", script, lock, ceiling, choice.name)
     return WriteFile(path, text), job
+
+
+def refused(order: Order, choice: Choice, host: str) -> dict[str, str]:
+    """Where a wheel of the component stays that is refused, and how a person looks at one there."""
+    folder = order.layout.root / "build" / f"refused-{choice.name}"
+    archs = order.stack.arch_list if expectation(order, choice)["targets"] else ()
+    look = typed("verify", {"host": host, "arch": archs[0] if len(archs) == 1 else ""})
+    return {"folder": str(folder), "verify": f"{look} --wheel {quote(folder)}"}
 
 
 def request(

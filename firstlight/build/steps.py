@@ -9,7 +9,7 @@ from urllib.parse import quote as percent
 
 from firstlight.build.capacity import Need, Room, share
 from firstlight.build.choose import TOOLKIT, Choice, waves
-from firstlight.build.compiling import compile_job, need
+from firstlight.build.compiling import Builder, compile_job, need
 from firstlight.build.digest import digest
 from firstlight.build.fetch import Depot, fetch_steps, has
 from firstlight.build.order import (
@@ -47,7 +47,7 @@ class Site:
     """Where a build happens: the names of what is there already, and where files come from.
 
     `artifacts` are folders of the store; `sourcing` and `room` (what the host has to spare) are
-    needed only for what is built from source.
+    needed only for what is built from source; `host` is what messages call it.
     """
 
     releases: frozenset[str]
@@ -55,6 +55,12 @@ class Site:
     depot: Depot
     sourcing: Sourcing | None = None
     room: Room = ROOM_UNKNOWN
+    host: str = "local"
+
+    @property
+    def builder(self) -> Builder:
+        """Who compiles there."""
+        return Builder(self.depot.python, self.host)
 
 
 def build_done(order: Order, site: Site) -> tuple[str, ...]:
@@ -153,7 +159,7 @@ def _compile(order: Order, site: Site, missing: Mapping[str, Artifact]) -> Itera
             shares = share(site.room, [need(one, order) for one in queue])
             beside, queue = queue[: len(shares)], queue[len(shares) :]
             made = [
-                compile_job(order, one, given, site.depot.python)
+                compile_job(order, one, given, site.builder)
                 for one, given in zip(beside, shares, strict=True)
             ]
             for one, (asked, _) in zip(beside, made, strict=True):

@@ -43,7 +43,7 @@ def twofold_steps(order: Order, component: str, site: Site) -> Iterator[Step]:
             yield step
     for which, home in zip(("first", "second"), places(order, component), strict=True):
         given = share(site.room, [need(choice, order)])[0]
-        asked, job = compile_job(order, choice, given, site.depot.python, home)
+        asked, job = compile_job(order, choice, given, site.builder, home)
         title = f"say how {component} is built, {which} place"
         yield Step(f"request-{which}", title, asked, creates=asked.path)
         title = f"build {component} {choice.version}, {which} place"

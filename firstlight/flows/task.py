@@ -69,7 +69,8 @@ def ground(task: Task, seen: Survey, console: Console, dry_run: bool) -> tuple[G
     wheels = order.lock.pythons[order.python].wheels or order.lock.tools
     indexes = order.stack.indexes
     found = prepare(task.shell, task.inventory, seen, by, wheels, indexes, console, dry_run)
-    site = Site(seen.releases, seen.artifacts, found.depot, found.sourcing, room(task.facts))
+    spare = room(task.facts)
+    site = Site(seen.releases, seen.artifacts, found.depot, found.sourcing, spare, task.host)
     return found, site
 
 

@@ -4,7 +4,7 @@
 
 The request names everything by path, each already checked by its hash; see Layout and
 firstlight/build/compiling.py, which writes it. Nothing of a failed or ended build stays behind but
-this program's output.
+this program's output, and a wheel that was refused: until the next build of its component.
 """
 
 from __future__ import annotations
@@ -163,10 +163,26 @@ def make(request: dict[str, Any], work: Path, partial: Path) -> None:
     seen = box.folders["work"] / project.relative_to(work.resolve())
     say(f"building {request['name']} {request['version']} with {request['jobs']} job(s)")
     wheel, effort = build(request, box, seen)
-    found = accept(request, wheel, partial)
+    try:
+        found = accept(request, wheel, partial)
+    except Fault as fault:
+        raise kept(request, partial, fault) from None
     told = receipts.receipt(request, patches, box, effort, found, next(partial.glob("*.whl")))
     (partial / "receipt.json").write_text(json.dumps(told, indent=2) + "\n")
     summary(effort, partial)
+
+
+def kept(request: dict[str, Any], partial: Path, fault: Fault) -> Fault:
+    """Lay a wheel that was refused aside, for hours may be in it; the fault that says where."""
+    aside = Path(request["refused"]["folder"])
+    for wheel in partial.glob("*.whl"):
+        aside.mkdir(parents=True, exist_ok=True)
+        wheel.replace(aside / wheel.name)
+        until = f"until the next build of {request['name']} it is kept as {aside / wheel.name}"
+        look = f"look at it with: {request['refused']['verify']}/{wheel.name}"
+        first = f"{fault.fix}; " if fault.fix else ""
+        return Fault(str(fault), f"{first}{until}; {look}", fault.shown)
+    return fault
 
 
 def summary(effort: Effort, partial: Path) -> None:
@@ -185,8 +201,9 @@ def work_off(request: dict[str, Any]) -> None:
         return
     partial = home.with_name(f"{home.name}.partial")
     try:
-        for folder in (partial, work):
+        for folder in (partial, work, Path(request["refused"]["folder"])):
             shutil.rmtree(folder, ignore_errors=True)
+        for folder in (partial, work):
             folder.mkdir(parents=True)
         make(request, work, partial)
         partial.rename(home)

@@ -26,7 +26,7 @@ def judged(wheel: Path, done: subprocess.CompletedProcess[str]) -> dict[str, Any
     faults = tuple(f"  {told(fault)}" for fault in found.get("faults", []))
     raise Fault(
         f"{wheel.name} is not what was asked for; the store does not take it",
-        "correct the component's build or its check; `invoke verify` says the same of any wheel",
+        "correct the component's build or its check",
         faults,
     )
 

@@ -133,9 +133,10 @@ class Kernels:
         return done.stderr
 
     def leftovers(self) -> list[str]:
-        """What a build had begun and left: nothing, if all is well."""
+        """What a build had begun and left: nothing, but for wheels that were refused."""
         partial = [str(path) for path in (self.root / "store").glob("*.partial*")]
-        return partial + [str(path) for path in (self.root / "build").glob("*")]
+        built = (self.root / "build").glob("*")
+        return partial + [str(path) for path in built if not path.name.startswith("refused-")]
 
     def processes(self) -> list[int]:
         """What runs for a job of this root, in whatever session."""

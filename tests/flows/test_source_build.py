@@ -6,6 +6,8 @@ import contextlib
 import json
 import os
 import platform
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -303,6 +305,15 @@ def test_code_for_another_card_is_refused(good: Kernels) -> None:
     assert "arch-1.0+cu130-py3-none-linux_x86_64.whl is not what was asked for" in message
     wanted = "wanted is sm_120a or sm_120f"
     assert f"arch/libkernels.so: holds sm_90a; {wanted}" in message
+    # Nobody compiles for hours to be left with a sentence: the wheel is there to be looked at.
+    line = re.search(r"look at it with: invoke (verify .*\.whl)$", message, re.MULTILINE)
+    assert line, message
+    shown = good.project.invoke(*shlex.split(line[1]))
+    assert shown.returncode == 5 and wanted.replace("wanted is ", "") in shown.stdout
+    again = good.fails("arch")
+    assert again.count("refused-arch") == 2 and len(list(good.root.glob("build/*/*.whl"))) == 1
+    good.project.invoke("prune", check=True)
+    assert not list(good.root.glob("build/*"))
 
 
 def test_the_runtime_of_another_cuda_is_refused(good: Kernels) -> None:
