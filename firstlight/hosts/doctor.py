@@ -19,7 +19,7 @@ MEMORY_NEEDED_BYTES = 6 * 2**30
 # TLS and signatures bear minutes; readers of two logs do not bear more than this.
 SKEW_ALLOWED_S = 30.0
 # File systems of Windows and its shares: WSL's own disks are none of these.
-_FOREIGN = frozenset("9p v9fs drvfs vfat msdos exfat ntfs ntfs3 fuseblk cifs smb3".split())
+_FOREIGN = ("9p", "v9fs", "drvfs", "vfat", "exfat", "ntfs", "ntfs3", "fuseblk", "cifs", "smb3")
 _GRAVITY = {"error": 0, "warning": 1, "note": 2}
 
 
@@ -111,9 +111,7 @@ def _disks(facts: Facts) -> Iterator[Finding]:
         what = f"this user may not write to {root.near}, where {root.path} must be made"
         yield Finding("error", what, "give `root` of the host another value, or make it writable")
     if root.type in _FOREIGN:
-        what = (
-            f"{root.near} is on a {root.type} file system, where links, modes or locks may not hold"
-        )
+        what = f"{root.near} is on {root.type}, where links, modes or locks may not hold"
         yield Finding("warning", what, "give `root` of the host a place on a Linux file system")
     if root.noexec:
         what = f"{root.near} is mounted noexec: no program in {root.path} can start"

@@ -31,7 +31,7 @@ def test_a_sound_host_has_no_findings() -> None:
         (
             {"disk__root__df": "9 90000000000 - 9p /mnt/c"},
             "warning",
-            "on a 9p file",
+            "is on 9p",
             "Linux file system",
         ),
         ({"disk__root__options": "noexec"}, "error", "/home/ada is mounted noexec", "`root`"),
