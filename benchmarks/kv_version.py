@@ -75,9 +75,9 @@ def version_of(published: Published) -> str:
 
 
 def stated_version(published: Published) -> str:
-    """The version that the row names, "" where it names none."""
+    """The version that the row names, "" where it names none: 0.0.0 is a build that knows none."""
     found = re.match(r"v?(\d+\.\d+\.\d+)", str(published.get("sglang_version") or ""))
-    return found[1] if found else ""
+    return found[1] if found and found[1] != "0.0.0" else ""
 
 
 def possible(published: Published) -> tuple[str, ...]:

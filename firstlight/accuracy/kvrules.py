@@ -17,6 +17,9 @@ from firstlight.core.errors import FirstlightError
 Version = tuple[int, int, int]
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
+# What a build from a tree without tags calls itself.
+_NAMELESS = (0, 0, 0)
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -183,17 +186,18 @@ def parsed(version: str) -> Version:
 
 def rules_for(version: str) -> tuple[Rules, str]:
     """The rules of a version, and a note where that version itself was not read."""
-    wanted = parsed(version)
+    wanted, newest = parsed(version), READ[-1].version
+    if wanted == _NAMELESS:
+        return READ[-1], f"{version} names no release; the rules of {newest} are taken"
     older = [rules for rules in READ if parsed(rules.version) <= wanted]
     if not older:
         return READ[0], f"{version} was not read; the rules of {READ[0].version} are taken"
     rules = older[-1]
     if rules is READ[-1] and parsed(rules.version) != wanted:
-        newest = rules.version
         return rules, f"{version} is newer than what was read; the rules of {newest} are taken"
     return rules, ""
 
 
 def since(version: str, first: str) -> bool:
     """Whether a version has what came with `first`; "" came always."""
-    return not first or parsed(version) >= parsed(first)
+    return not first or parsed(version) == _NAMELESS or parsed(version) >= parsed(first)

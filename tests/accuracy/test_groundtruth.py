@@ -466,6 +466,7 @@ def test_a_log_may_hold_what_looks_like_the_end_of_a_line(tmp_path: Path) -> Non
         # A build between two releases writes what no release of its day does.
         ({"date": "2026-06-01", "log_figures": ["allocated. dtype: torch.bfloat16"]}, "0.5.13"),
         ({"date": "no day"}, "0.5.12"),
+        ({"sglang_version": "0.0.0.dev1+g977830e91", "date": "2026-04-20"}, "0.5.10"),
     ],
 )
 def test_a_row_is_of_the_version_that_its_lines_and_its_day_allow(

@@ -19,7 +19,7 @@ from firstlight.accuracy.kvbytes import row
 from firstlight.accuracy.kvcache import capacity, memory_for, price
 from firstlight.accuracy.kvfraction import Tower, captured, default_fraction
 from firstlight.accuracy.kvlaunch import BF16, FP8, GIB, Budget, Launch, Speculation
-from firstlight.accuracy.kvrules import READ, rules_for
+from firstlight.accuracy.kvrules import READ, rules_for, since
 from firstlight.accuracy.kvstate import state_bytes
 from firstlight.core.errors import FirstlightError
 from tests.accuracy import shapes
@@ -453,6 +453,7 @@ def test_the_engines_refusals() -> None:
         ("0.5.19", "0.5.18", ""),  # read, and sized as 0.5.18 is
         ("0.4.6.post2", "0.4.4", ""),
         ("0.3.6", "0.4.0", "the rules of 0.4.0 are taken"),
+        ("0.0.0.dev1+g977830e91", "0.5.23", "names no release; the rules of 0.5.23"),
         ("0.6.0", "0.5.23", "newer than what was read"),
     ],
 )
@@ -461,6 +462,10 @@ def test_a_version_that_was_not_read_is_said(version: str, taken: str, note: str
     assert rules.version == taken
     assert note in told
     assert bool(note) == bool(told)
+
+
+def test_a_build_that_names_no_release_has_what_the_newest_has() -> None:
+    assert since("0.0.0.dev1", "0.5.23") and since("0.5.9", "") and not since("0.5.9", "0.5.10")
 
 
 @pytest.mark.parametrize(
