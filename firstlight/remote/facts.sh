@@ -73,7 +73,7 @@ smi_version() { # an older one knows no --version, and says the same above its t
   text=$(smi --version)
   rc=$?
   case $rc,$text in
-    124,* | *CUDA* | *NVML*) ;;
+    124,* | 137,* | *CUDA* | *NVML*) ;;
     *)
       text=$(smi)
       rc=$?

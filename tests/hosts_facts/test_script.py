@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
@@ -310,12 +311,20 @@ def test_recorded_refusal_of_a_field_is_asked_again_without_it(
 
 @pytest.mark.slow
 def test_a_driver_that_hangs_for_good_costs_a_limited_time(smi: Path, system: Path) -> None:
+    pids = smi / "pids"
     hangs = (
-        f"#!{sys.executable}\nimport signal, time\n"
-        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(75)\n"
+        f"#!{sys.executable}\nimport os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n')\ntime.sleep(600)\n"
     )
     (smi / "nvidia-smi").write_text(hangs)
-    found = played(smi, system)
+    try:
+        # Were there no limit, `ask` would give up before nvidia-smi does.
+        found = played(smi, system)
+    finally:
+        for pid in pids.read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
     (problem,) = found.driver.problems
     assert "no answer in time" in problem.what
     assert found.clock.epoch_s is not None and found.pythons
