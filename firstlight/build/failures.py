@@ -1,8 +1,8 @@
 """The failures room: a log that ends badly to its cause, the line that shows it, a fix, a link.
 
 What is known of failures is data, recipes/failures.yaml: one rule for each. Of a log the first
-line of the highest weight is the cause, never the last noise. What no rule knows is said to be
-unknown and shown by its first error.
+line of the highest weight is the cause, never the last noise, nor what the log survived. What no
+rule knows is said to be unknown and shown by its first error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from firstlight.build.loglines import LIMIT, error_weight, flat, indent, is_mild, plain
+from firstlight.build.loglines import (
+    LIMIT,
+    error_weight,
+    flat,
+    goes_on,
+    indent,
+    is_mild,
+    plain,
+)
 from firstlight.build.needles import SHORTEST, any_of, needles
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Model, Place
@@ -33,7 +41,8 @@ class Rule(Model):
     `patterns` are searched in single lines; a line that matches `unless` is none of them. `cause`
     and `fix` may name groups of the patterns as {name}. `weight` 3 = says why, 2 = says how it
     ended, 1 = a hint, 0 = an echo of another's death. `mild` = also looked for in warnings, status
-    lines and the code that a traceback quotes. `link` is shown; `also` are further reports.
+    lines and the code that a traceback quotes. `behind` names rules that say why this one comes
+    about: one that matched before it is the cause. `link` is shown; `also` are further reports.
     """
 
     id: str = Field(pattern=NAME)
@@ -47,6 +56,7 @@ class Rule(Model):
     also: tuple[str, ...] = ()
     weight: int = Field(default=3, ge=0, le=3)
     mild: bool = False
+    behind: tuple[str, ...] = ()
 
 
 class FailureTable(Model):
@@ -158,9 +168,11 @@ def explain(lines: Iterable[str], rules: Rules, first: int = 1) -> Explanation |
     `lines` may be a stream; the first has the number `first`. A text is split by `cut([text])`,
     since `splitlines` counts what redraws a progress bar as lines.
     """
-    best = max(_candidates(lines, rules, first), key=lambda found: found.weight, default=None)
+    seen: dict[str, _Candidate] = {}
+    best = max(_noted(_candidates(lines, rules, first), seen), key=_rank, default=None)
     if best is None:
         return None
+    best = next((seen[rule] for rule in best.behind if rule in seen), best)
     context = tuple((number, text[:SHOWN]) for number, text in best.around)
     text = best.text.strip()[:SHOWN]
     if best.match is None:
@@ -182,7 +194,11 @@ def check_failures(
         found += [(("rules", index, *place), message) for place, message in _faults(rule)]
         if rule.id in {earlier.id for earlier in rules[:index]}:
             found.append((("rules", index, "id"), f"rule {rule.id!r} is given twice"))
-    missing = sorted(set(needed) - {rule.id for rule in rules})
+    known = {rule.id for rule in rules}
+    for index, rule in enumerate(rules):
+        for name in sorted(set(rule.behind) - known):
+            found.append((("rules", index, "behind"), f"there is no rule {name!r}"))
+    missing = sorted(set(needed) - known)
     found += [(("rules",), f"needs rule {name!r}: a start is judged by it") for name in missing]
     return tuple(document.fault(place, message) for place, message in found)
 
@@ -200,6 +216,25 @@ class _Candidate:
     text: str
     match: Match | None
     around: tuple[tuple[int, str], ...]
+    survived: int
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        return self.match.rule.behind if self.match else ()
+
+
+def _rank(found: _Candidate) -> tuple[bool, int, int, bool]:
+    """What says why counts most; of the rest what the log did not survive, and of equal weight
+    the error itself: a hint is no cause while there is an error that no rule knows."""
+    return (found.weight == 3, found.survived, found.weight, found.match is None)
+
+
+def _noted(found: Iterable[_Candidate], seen: dict[str, _Candidate]) -> Iterator[_Candidate]:
+    """The same, with the first of each rule kept in `seen`."""
+    for one in found:
+        if one.match:
+            seen.setdefault(one.match.rule.id, one)
+        yield one
 
 
 _Line = tuple[int, str]
@@ -209,6 +244,7 @@ def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Can
     """Every line that could be the cause; code that a traceback quotes is no error by itself."""
     trace: int | None = None
     warned = False
+    survived = 0
     for held in _windows(_pieces(lines, first)):
         number, text = held[2] or (0, "")
         if "Traceback (most recent call last)" in text:
@@ -220,6 +256,7 @@ def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Can
         # What cmake warns of stands in the lines below, as what it fails of does.
         warned = text.startswith("CMake Warning") or (warned and text.startswith("  "))
         quoted = quoted or warned
+        survived += goes_on(text)
         straight = flat(text)
         low = straight.lower()
         match = rules.match(straight, low, quoted)
@@ -228,7 +265,7 @@ def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Can
             weight = error_weight(straight, low, exception)
         if weight is not None:
             around = tuple(line for line in held if line)
-            yield _Candidate(weight, number, text, match, around)
+            yield _Candidate(weight, number, text, match, around, survived)
 
 
 def _pieces(lines: Iterable[str], first: int) -> Iterator[_Line]:

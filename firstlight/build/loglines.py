@@ -54,8 +54,19 @@ def is_mild(line: str) -> bool:
     return bool(_MILD.search(line))
 
 
+def is_refused(line: str) -> bool:
+    """True for what a compiler refuses; no step survives that, whatever is said later."""
+    return bool(_REFUSED.search(line))
+
+
+def goes_on(line: str) -> bool:
+    """True where a new step has begun or one ended well: what was wrong before was survived."""
+    return bool(_GOES_ON.search(line))
+
+
 def error_weight(line: str, low: str, exception: bool) -> int | None:
-    """1 for an error that may be the first one, 0 for the echo of another, None for no error.
+    """2 for what a compiler refuses, 1 for another error that may be the first one, 0 for the echo
+    of another, None for no error.
 
     `low` is the line in lower case; `exception` = the line ends a Python traceback.
     """
@@ -65,6 +76,8 @@ def error_weight(line: str, low: str, exception: bool) -> int | None:
         return None
     if _ECHO.search(line):
         return 0
+    if is_refused(line):
+        return 2
     return 1 if _ERROR.search(line) else None
 
 
@@ -83,6 +96,9 @@ _STAMP = re.compile(
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ [\w.@-]+(?:\[\d+\])?: "  # a journal
     r"|std(?:out|err) [FP] "  # Kubernetes
     r"|\[rank\d+\]: |\(\w+ pid=\d+(?:, ip=[\w.:]+)?\) "  # torch, Ray
+    r"|ERROR \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?"  # vLLM, each line of a traceback
+    r"|DEBUG (?=[\[\s/\w])"  # uv, each line of a build
+    r"|(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}\[\d+,\d+\]<std(?:err|out)>: ?"  # MPI
     r"|##\[error\]|::error[^:]*::)+"
 )
 
@@ -92,9 +108,10 @@ _TOOLS = (
 )
 _MILD = re.compile(
     r"(?i:\bwarning\b(?: #\S+)? ?:)|^\s*(?:WARN|WARNING|Warning)\b|- WARNING -|\w+Warning: "
-    r"|^\s*CMake (?:Deprecation )?Warning|^\s*-- |^\s*note:|: note: | disabled: "
-    r"|Ignore import error|^server_args=|^usage: |^\s+\[-|^\[\d+/\d+\] |^\+ |^#\$ "
-    r"|^(?:ptxas|nvlink) info"
+    r"|^\s*CMake (?:Deprecation )?Warning|^\s*-- |^\s*[Nn]ote:|: note: | disabled: "
+    r"|Ignore import error|^server_args=|^usage: |^\s+\[-|^\s*\[\d+/\d+\] |^\+ |^#\$ "
+    r"|^\s*(?:ptxas|nvlink) info|^\s*INFO\b|NCCL INFO"
+    r"|^\s*\d+ \| |^\s+\| "  # the source that a compiler quotes
     rf"|^\s*(?:cd \S+ && )?(?:: && )?(?:\S*/)?{_TOOLS} +(?:-|\S+\.(?:c|cc|cpp|cu|o|py|rs)\b)"
     r"|^(?:Receive|Finish): obj=|^(?:Prefill|Decode) batch"
     r"|\bPASSED\b|\.\.\. ok$|^ok \d|\(ignored\)|\bTest +#?\d+.*Passed"
@@ -102,12 +119,20 @@ _MILD = re.compile(
     r"|Compiling \S+ v|Downloading|Collecting|Using cached|Installing collected)\b"
 )
 
+_GOES_ON = re.compile(
+    r"^\s*\[1/\d+\] |\bSuccessfully (?:installed|built)\b|: checked out '"
+    r"|^\s*-- (?:Configuring|Generating) done"
+)
 # Words without one of which a line is no error at all; one look saves the pattern.
 _WORDS = (
     "error", "fatal", "failed", "undefined reference", "not found", "no such", "denied",
     "killed", "***", "exception", "panicked", "core dumped", "segmentation", "cannot find",
     "critical", "unable to", "could not",
 )  # fmt: skip
+_REFUSED = re.compile(
+    r"^\s*[^\s:]+(?::\d+:(?:\d+:)?|\(\d+\):) (?:fatal |catastrophic )?error\b"
+    r"|^\s*(?:nvcc|ptxas|nvlink|cudafe\+\+) (?:fatal|error) *:|^error\[E\d+\]"
+)
 _EXCEPTION = re.compile(r"^\s*[A-Za-z_][\w.]*(?:: .*|:)?$")
 # What is said once something else has failed.
 _ECHO = re.compile(
@@ -133,5 +158,5 @@ _ERROR = re.compile(
     r"|undefined reference to |cannot find -l|command not found|: not found$|panicked at"
     r"|: No such file or directory|: Permission denied|: cannot |[Cc]ore dumped"
     r"|^\s*(?:Killed|Segmentation fault|Aborted)\b|\bfailed: |^\*\*\* "
-    r"|^\s*(?:Could not|Unable to|Cannot) |^E: |: unable to "
+    r"|^\s*(?:Could not|Unable to|Cannot) |^E: |: unable to |Error response from daemon"
 )

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from firstlight.build.failures import SHOWN, Match, Rules
-from firstlight.build.loglines import LIMIT, flat, is_mild
+from firstlight.build.loglines import LIMIT, flat, is_mild, is_refused
 
 PORT = "port"
 """The rule of a cause that a server may not notice itself: another process has its port."""
@@ -78,7 +78,8 @@ def look(search: Search, number: int, message: str, stamped: bool = False) -> Se
         return _keep(after, _known(match, number, message), weight, weight == 3, announced)
     if weight < 0:
         return search
-    return _keep(after, _unknown("error", number, message), 1, False, False)
+    weight = 3 if is_refused(text) else 1
+    return _keep(after, _unknown("error", number, message), weight, False, False)
 
 
 def survived(search: Search) -> Search:

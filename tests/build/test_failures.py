@@ -85,6 +85,15 @@ UNSEEN = {
     "error: #error -- unsupported GNU version! gcc versions later than 14 are not": (
         "host-compiler-too-new"
     ),
+    "(EngineCore_DP0 pid=7) ERROR 03-05 09:56:09 [core.py:1100] ptxas fatal   : Value 'sm_121a' is "
+    "not defined for option 'gpu-name'": "triton-ptxas",
+    "Thu Jan 23 11:55:50 2025[1,1]<stderr>:ImportError: u.so: undefined symbol: cuInit": (
+        "driver-symbol"
+    ),
+    "DEBUG /usr/bin/ld: cannot find -lcuda: No such file or directory": "link-driver-stub",
+    "ImportError: libcusparse.so.12: cannot open shared object file: No such file": (
+        "cuda-part-library"
+    ),
 }
 
 
@@ -100,12 +109,19 @@ QUIET = """\
 CMake Warning at a.cmake:3 (message):
   Could NOT find Python (missing: Development), error: no module
 [1/3] c++ -Werror=all -c error.cpp -o error.o
+      [2/3] /opt/cuda/bin/nvcc -DSAY="No space left on device" -c fatal_error.cu
+      ptxas info    : 0 bytes gmem, error: none
+   12 |   throw Error("no kernel image is available"); // error: quoted
+      |         ^~~~~ error: here
+h:7:8 [0] NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v7 symbol, error: none
+INFO: flash-attn requires CUDA 12.3; this one is newer, error: none
 copying torch/errors.py -> build
 adding 'x/error_handling.py'
 test_error_paths (t.T) ... ok
 tests/test_error.py::test_failed PASSED
 0 errors, 0 warnings
 warning: error: nope
+TORCH_CUDA_ARCH_LIST is not set, all archs for visible cards are included for compilation.
 x.cc:3: warning: unused variable 'error' [-Werror]
 gcc -Wno-error=x -DNAME="no kernel image is available" -c fatal.c
    Compiling thiserror v1.0.1
@@ -166,6 +182,37 @@ ninja: build stopped: subcommand failed.
     "a missing build file": """\
 => ninja: error: loading 'build.ninja': No such file or directory
 """,
+    "what a compiler refuses, before a download that was handled": """\
+[1/9] nvcc -c a.cu
+=> a.cu(17): error: no instance of overloaded function "f"
+ninja: build stopped: subcommand failed.
+Traceback (most recent call last):
+  File 'setup.py'
+urllib.error.HTTPError: HTTP Error 404: Not Found
+
+During handling of the above exception, another exception occurred:
+""",
+    "a hint is no cause": """\
+fatal: not a git repository (or any of the parent directories): .git
+ninja explain: command line changed for a.o
+-- Not building MLA kernels as no compatible archs were found
+=> RuntimeError: it broke
+""",
+    "what was survived": """\
+ERROR: x 1 requires y==2, but you have y 3 which is incompatible.
+Successfully installed x-1
+fatal: early EOF
+Submodule path 'cutlass': checked out 'dc48'
+find: '/root/.cache': Permission denied
+-- Configuring done
+PermissionError: [Errno 13] Permission denied: 'LICENSE'
+[1/3] c++ -c a.cc
+=> RuntimeError: it broke
+""",
+    "the advice of torch is no cause": """\
+=> torch.AcceleratorError: CUDA error: nobody knows this
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+""",
     "an index": """\
 Traceback (most recent call last):
   File 'z'
@@ -186,6 +233,32 @@ def test_what_is_unknown_is_shown_by_its_first_error(log: str) -> None:
     assert [text for n, text in found.context if n < number] == [plain(line) for line in before]
 
 
+TORCH_TOO_OLD = """\
+torch/cuda/__init__.py:235: UserWarning:
+GPU with CUDA capability sm_120 is not compatible with the current PyTorch installation.
+Traceback (most recent call last):
+  File 'a.py'
+RuntimeError: CUDA error: no kernel image is available for execution on the device
+"""
+
+
+def test_what_brought_a_cause_about_is_told_instead_of_it() -> None:
+    found = told(TORCH_TOO_OLD)
+    assert found is not None and (found.rule, found.line) == ("torch-sm-support", 2)
+    other = told(TORCH_TOO_OLD.replace("CUDA error: no kernel image is", "Disk quota exceeded"))
+    assert other is not None and other.rule == "disk-quota"
+
+
+def test_a_rule_can_only_stand_behind_one_that_is_there() -> None:
+    text = (
+        BAD.replace("nothing (here", "nothing").replace("{name} is", "x").replace("[]", "['yyyy']")
+    )
+    text = text.replace("nowhere\n", "build\n    behind: [twice, nobody]\n")
+    faults = check_failures(load(text, "f.yaml", FailureTable))
+    assert "f.yaml:10:13: there is no rule 'nobody'" in map(str, faults)
+    assert not any("'twice'" in str(fault) and "no rule" in str(fault) for fault in faults)
+
+
 def test_a_bar_drawn_over_itself_is_one_line() -> None:
     found = told("ok\n 10%\r 50%\r\x1b[1merror:\x1b[0m it broke\r\n")
     assert found is not None and (found.line, found.text) == (2, "error: it broke")
@@ -201,6 +274,13 @@ def test_rules_of_servers_are_not_asked_about_builds() -> None:
     build, serve = told(log, rules_of(TABLE, "build")), told(log, rules_of(TABLE, "serve"))
     assert build is not None and not build.known
     assert serve is not None and serve.rule == "gpu-memory"
+
+
+def test_rules_of_compilers_are_asked_about_servers_too() -> None:
+    """Triton and FlashInfer compile when a server starts."""
+    for line in ("a.cu:1:10: fatal error: curand_kernel.h: No such file", "ld: cannot find -lcuda"):
+        found = told(line + "\n", rules_of(TABLE, "serve"))
+        assert found is not None and found.known
 
 
 def test_a_log_of_any_size_is_read_in_small_memory() -> None:

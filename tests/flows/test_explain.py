@@ -89,6 +89,19 @@ def test_what_a_server_survived_is_no_cause(tmp_path: Path) -> None:
     assert "evidence: LOG:11: KeyError: 'x'" in told(tmp_path, odd)[0]
 
 
+def test_a_kernel_that_a_server_cannot_compile_is_told_by_the_compiler(tmp_path: Path) -> None:
+    """SGLang says what ninja said as one exception, and last of all that the graphs failed."""
+    ninja = "RuntimeError: Ninja build failed. Ninja output:\n[1/4] nvcc -c r.cu\nFAILED: r.o\n"
+    last = "ninja: build stopped: subcommand failed.\n\nDuring handling of the above exception, "
+    last += "another exception occurred:\n\nTraceback (most recent call last):\n  File 'x'\n"
+    last += "Exception: Capture cuda graph failed: Ninja build failed. Ninja output:\n"
+    log = V0523 + CRASH.format(error=ninja + "HERE\n" + last)
+    text, code = told(tmp_path, log.replace("HERE", "/bin/sh: 1: /usr/bin/nvcc: not found"))
+    assert code == 0 and text.startswith("cause: nvcc is not found\nevidence: LOG:")
+    text, code = told(tmp_path, log.replace("HERE", 'r.cu(9): error: identifier "f" is undefined'))
+    assert code == 1 and 'r.cu(9): error: identifier "f" is undefined' in text.splitlines()[1]
+
+
 def test_recorded_server_logs_are_explained(shared: Path) -> None:
     found = {}
     for log in sorted((shared / "data" / "server-logs").glob("*.log")):

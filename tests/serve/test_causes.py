@@ -151,7 +151,7 @@ ENDS = {
     "native code": (CRASHED % -11 + SIGQUIT, "native-crash", 1),
     "only that it died": (DEAD % -3, "child", 1),
     "a hang": (DOG % ("Scheduler", False) + SIGQUIT, "hang", 1),
-    "a collective that never ends": (NCCL + CRASHED % -6, "communication", 1),
+    "a collective that never ends": (NCCL + CRASHED % -6, "collective-timeout", 1),
     "after a request that failed": (
         f"{REQUEST}{ANNOUNCED}torch.OutOfMemoryError: CUDA out of memory.\n{SIGQUIT}",
         "gpu-memory",
