@@ -212,15 +212,37 @@ ExaoneMoeForCausalLM MuseSparkForConditionalGeneration
     ),
 }
 
-# Classes that load scales by a map of their own, and the spellings that are in it; the others take
-# all that `maybe_remap_kv_scale_name` knows.
-SPELLINGS: Mapping[str, frozenset[str]] = {
-    "MuseGlimmerForCausalLM": _named("modelopt plain"),
-    "MuseGlimmerForConditionalGeneration": _named("modelopt plain"),
-    "Qwen3NextForCausalLM": _named("modelopt"),
-    "Qwen3_5ForConditionalGeneration": _named("modelopt plain"),
-    "Qwen3_5MoeForConditionalGeneration": _named("modelopt plain"),
+# Spellings of scales that a class takes, by the first version read; one of LOADS that is not in it
+# takes all four. Where names of projections are fused before scales are mapped, `k_proj.k_scale` is
+# no name any more: the engine stops at it, or passes it over. Others have a map of their own.
+_ALL = _named("legacy modelopt plain quark")
+_ATTACHED = {"0.5.9": _named("legacy plain")}
+_BOTH = {"0.5.9": _named("modelopt plain")}
+SPELLINGS: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "Cohere2ForCausalLM": _ATTACHED,
+    "CohereForCausalLM": _ATTACHED,
+    "GPTJForCausalLM": _ATTACHED,
+    "Gemma2ForCausalLM": _ATTACHED,
+    "Gemma3ForCausalLM": {**_ATTACHED, "0.5.16": _ALL},
+    "Gemma3ForConditionalGeneration": {**_ATTACHED, "0.5.16": _ALL},
+    "MiniMaxM2ForCausalLM": {**_ATTACHED, "0.5.12": _named("legacy modelopt plain")},
+    "MiniMaxM3SparseForCausalLM": _ATTACHED,
+    "MiniMaxM3SparseForConditionalGeneration": _ATTACHED,
+    "MuseGlimmerForCausalLM": _BOTH,
+    "MuseGlimmerForConditionalGeneration": _BOTH,
+    "PhiMoEForCausalLM": _ATTACHED,
+    "Qwen3NextForCausalLM": {"0.5.9": _named("modelopt")},
+    "Qwen3_5ForConditionalGeneration": _BOTH,
+    "Qwen3_5MoeForConditionalGeneration": _BOTH,
 }
+# Classes that take a name as it is where it is a parameter's, before any map.
+AS_THEY_ARE = _named(
+    """
+NemotronHForCausalLM NemotronHPuzzleForCausalLM NemotronH_Nano_Omni_Reasoning_V3
+NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3 Qwen3NextForCausalLM
+Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration
+"""
+)
 
 # Classes that `index_topk` makes DSA, which sets the dtype of the cache; by the version from which
 # the whole list holds (0.5.23 configs/model_config.py:191, and arg_groups/overrides.py:745).

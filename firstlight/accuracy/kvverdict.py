@@ -13,7 +13,6 @@ from typing import Literal
 from firstlight.accuracy import rules
 from firstlight.accuracy.checkpoint import Checkpoint
 from firstlight.accuracy.declared import Family, KvStatement
-from firstlight.accuracy.engineclasses import SPELLINGS
 from firstlight.accuracy.kvbackends import backends, does, leaves_alone, multiplies
 from firstlight.accuracy.kvchoice import (
     NOT_ASKED,
@@ -111,15 +110,16 @@ def fate_of(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[Fate, tuple
     loaded, told = _reached(checkpoint, ask, version)
     if room is None and loaded is not False:
         return "unknown", (line,)
-    if loaded and (odd := _odd_spelling(checkpoint)):
+    if loaded and (odd := _odd_spelling(checkpoint, version)):
         return "unknown", (Evidence(NOT_ASKED, f"whether the class takes scales spelled {odd}"),)
     return ("unknown" if loaded is None else "yes" if loaded else "ignored"), (told,)
 
 
-def _odd_spelling(checkpoint: Checkpoint) -> str:
-    """A spelling that the class has not in its own map, "" where there is none."""
-    known = SPELLINGS.get(checkpoint.architectures[0]) if checkpoint.architectures else None
-    return next((form for form in checkpoint.target.forms if known and form not in known), "")
+def _odd_spelling(checkpoint: Checkpoint, version: str) -> str:
+    """A spelling that the class does not take, "" where there is none."""
+    name = checkpoint.architectures[0] if checkpoint.architectures else ""
+    forms = checkpoint.target.forms
+    return next((form for form in forms if not rules.takes(name, version, form)), "")
 
 
 def _strange(
@@ -128,6 +128,9 @@ def _strange(
     """Scales under names that the engine's map passes over, and a class may take by itself."""
     room, line = _room(checkpoint, ask, version)
     loaded, told = _reached(checkpoint, ask, version)
+    architecture = checkpoint.architectures[0] if checkpoint.architectures else ""
+    if loaded and not ask.is_generic and rules.maps_alone(architecture, version):
+        loaded, told = False, Evidence("rule §2.5", f"the engine's map of names has no {name}")
     if room is False or loaded is False:
         return "ignored", (line if room is False else told,)
     said = f"whether the class takes {name}, which the engine's map of names passes over"

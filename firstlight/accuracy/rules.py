@@ -13,7 +13,16 @@ from typing import Literal
 from packaging.version import InvalidVersion, Version
 
 from firstlight.accuracy.declared import Family, KvForm
-from firstlight.accuracy.engineclasses import DROPS, HIDES, INDEXED, INDEXED_ALWAYS, LOADS, SHOWS
+from firstlight.accuracy.engineclasses import (
+    AS_THEY_ARE,
+    DROPS,
+    HIDES,
+    INDEXED,
+    INDEXED_ALWAYS,
+    LOADS,
+    SHOWS,
+    SPELLINGS,
+)
 
 READ = ("0.5.9", "0.5.12", "0.5.16", "0.5.20", "0.5.23")
 
@@ -299,6 +308,18 @@ def shows(architecture: str, version: str) -> bool | None:
 def loads(architecture: str, version: str) -> bool | None:
     """Whether the class loads scales of the cache; None where that was not read."""
     return _in(architecture, version, LOADS, DROPS)
+
+
+def takes(architecture: str, version: str, spelling: str) -> bool:
+    """Whether a class that loads scales loads those that are spelled so."""
+    since = SPELLINGS.get(architecture, {})
+    known = [since[one] for one in READ[: READ.index(version) + 1] if one in since]
+    return not known or spelling in known[-1]
+
+
+def maps_alone(architecture: str, version: str) -> bool:
+    """Whether no name reaches the class but through `maybe_remap_kv_scale_name`."""
+    return loads(architecture, version) is True and architecture not in AS_THEY_ARE
 
 
 def _in(

@@ -441,7 +441,9 @@ STRANGE = "model.layers.0.self_attn.attn.k_scale"
 @pytest.mark.parametrize(
     "name, tensor, verdict",
     [
-        (LLAMA, STRANGE, "unknown"),
+        (LLAMA, STRANGE, "safe"),
+        (LLAMA, "model.layers.0.self_attn.qkv_proj.k_scale", "safe"),
+        (QWEN35, STRANGE, "unknown"),
         (QWEN3, STRANGE, "safe"),
         ("Mystery", "model.layers.0.attention.k_proj.k_scale", "unknown"),
         ("Mystery", "model.layers.0.self_attn.k_proj.k_zero_point", "safe"),
@@ -465,6 +467,10 @@ def test_names_that_only_a_class_of_its_own_may_take(
         ("Qwen3NextForCausalLM", "k_scale", "unknown"),
         ("Qwen3NextForCausalLM", "k_proj.k_scale", "yes"),
         ("Qwen3MoeForCausalLM", "k_proj.k_scale", "ignored"),
+        ("Gemma2ForCausalLM", "k_proj.k_scale", "unknown"),
+        ("Gemma2ForCausalLM", "k_scale", "yes"),
+        ("MiniMaxM2ForCausalLM", "k_proj.k_scale", "yes"),
+        ("MiniMaxM3SparseForCausalLM", "k_proj.k_scale", "unknown"),
     ],
 )
 def test_a_class_may_have_a_map_of_its_own(
@@ -474,6 +480,12 @@ def test_a_class_may_have_a_map_of_its_own(
     found = asked(made(tmp_path, tuple(parts), name))
     assert found.cell("fp8_e4m3").scales == fate
     assert (found.cell("bf16").verdict == "safe") == (fate == "ignored")
+
+
+def test_when_a_class_came_to_take_a_spelling(tmp_path: Path) -> None:
+    found = made(tmp_path, CALIBRATED, "Gemma3ForCausalLM")
+    fates = [asked(found, version).cell("fp8_e4m3").scales for version in rules.READ]
+    assert fates == ["unknown", "unknown", "yes", "yes", "yes"]
 
 
 def test_quark_has_a_place_for_scales(tmp_path: Path) -> None:
