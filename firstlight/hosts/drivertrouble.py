@@ -77,6 +77,10 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
         _REBOOT,
     ),
 )
+_HANGS = (
+    "nvidia-smi gave no answer in time; the driver hangs",
+    "`sudo dmesg | grep -E 'NVRM|Xid'` says why; mostly only a reboot helps",
+)
 _STATUS: dict[int, tuple[str, str]] = {
     4: ("nvidia-smi was refused: no permission", "ask for access to /dev/nvidia*"),
     6: ("nvidia-smi found no GPU", "`sudo dmesg | grep NVRM` says why"),
@@ -86,10 +90,8 @@ _STATUS: dict[int, tuple[str, str]] = {
     12: ("the driver's library libnvidia-ml is missing", "install the driver's libraries"),
     14: ("a GPU's InfoROM is damaged", "see the maker's support; the card may still work"),
     15: ("a GPU has fallen off the bus", _REBOOT),
-    124: (
-        "nvidia-smi gave no answer in time; the driver hangs",
-        "`sudo dmesg | grep -E 'NVRM|Xid'` says why; mostly only a reboot helps",
-    ),
+    124: _HANGS,
+    137: _HANGS,
 }
 # Of cards that the module could not start: words of the kernel's log (as nv.c of NVIDIA's open
 # modules prints them, on one line or several), what, fix.

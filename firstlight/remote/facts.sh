@@ -50,7 +50,7 @@ collect() { # KEY: its output, and as KEY.rc its exit status; never waits for a 
 # --- slow questions -------------------------------------------------------------------------------------------------
 
 # Without persistence mode the first question starts every card, which takes seconds for each.
-smi() { timeout 40 nvidia-smi "$@" 2>&1; }
+smi() { timeout -k 3 40 nvidia-smi "$@" 2>&1; }
 smi_cards() { # a driver that does not know a field names it and refuses: ask again without
   local fields=index,name,uuid,driver_version,compute_cap,memory.total,memory.free,pci.bus_id,pcie.link.gen.max
   local text='' rc=0 unknown _

@@ -123,6 +123,7 @@ def test_recorded_failures_of_nvidia_smi(
     [
         ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", 12, "libnvidia-ml"),
         ("", 124, "no answer in time"),
+        ("", 137, "no answer in time"),
         ("", 15, "fallen off the bus"),
         ("Failed to initialize NVML: Insufficient Permissions", 4, "may not use"),
         ("Failed to initialize NVML: Unknown Error", 255, "container loses its GPUs"),
