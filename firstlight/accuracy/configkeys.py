@@ -15,6 +15,8 @@ Config = Mapping[str, object]
 # Where multimodal checkpoints keep the language model, outermost first.
 _INNER = ("thinker_config", "text_config", "llm_config", "language_config", "language_model")
 _SENSES = ("vision_config", "audio_config", "vision_tower", "visual", "vision", "video_config")
+# Objects that are no parts: the engine puts one in place of the other.
+_WHOLE = ("quantization_config", "compression_config")
 # No model has more; a config that says so is broken or hostile.
 _MOST_LAYERS = 4096
 _MOST = 1 << 24
@@ -79,13 +81,18 @@ def section(config: Config, name: str) -> Config:
 
 def overridden(config: Config, override: object) -> Config:
     """The config under --json-model-override-args, an object or the text of one; what it says of a
-    part is laid over that part (0.5.23 hf_transformers/config.py:405)."""
+    part is laid over that part, and a quantisation is put in place of the other (0.5.23
+    hf_transformers/config.py:405)."""
     if isinstance(override, str):
         with suppress(ValueError, RecursionError):
             override = json.loads(override)
     if not isinstance(override, Mapping):
         return config
-    parts = {k: {**section(config, k), **v} for k, v in override.items() if isinstance(v, Mapping)}
+    parts = {
+        key: {**section(config, key), **value}
+        for key, value in override.items()
+        if isinstance(value, Mapping) and key not in _WHOLE
+    }
     return {**config, **override, **parts}
 
 

@@ -34,6 +34,9 @@ def test_an_override_of_a_part_leaves_the_rest_of_it() -> None:
     config = {"text_config": {"head_dim": 64, "num_hidden_layers": 8}, "a": 1}
     changed = overridden(config, '{"text_config": {"num_hidden_layers": 4}, "a": {"b": 2}}')
     assert changed == {"text_config": {"head_dim": 64, "num_hidden_layers": 4}, "a": {"b": 2}}
+    quantised = {"quantization_config": {"kv_cache_scheme": {"type": "int"}}}
+    instead = {"quantization_config": {"kv_cache_quant_algo": "FP8"}}
+    assert overridden(quantised, instead) == instead
     for odd in (None, "{", "[]", "[" * 10000, 5):
         assert overridden(config, odd) == config
 
