@@ -191,7 +191,8 @@ def _kv_dtype(published: Published, geometry: Geometry) -> str | None:
 
 
 # (steps, branches, draft tokens) that the engine takes where none is given, before 0.5.9
-# (`auto_choose_speculative_params`; 0.4.9 server_args.py:1855, 0.5.6:4525).
+# (`auto_choose_speculative_params`; 0.4.9 server_args.py:1855, 0.5.6:4525). A row without its
+# command is taken to name the short ones, as most do.
 _SHORT, _LONG = (3, 1, 4), (5, 4, 8)
 _SHORT_OF = ("Deepseek", "GptOss", "BailingMoe")
 
@@ -205,7 +206,8 @@ def _speculation(
         return None
     dflash = name.startswith("DFLASH")
     own = "nextn" not in str(published.get("draft_model_class") or "nextn").lower()
-    steps, branches, tokens = _drafted(args, geometry, version)
+    short = not published.get("launch_command") or _short_by_itself(geometry, version)
+    steps, branches, tokens = _drafted(args, _SHORT if short else _LONG, geometry)
     return Speculation(
         draft_tokens=tokens,
         algorithm="dflash" if dflash else "eagle",
@@ -215,12 +217,16 @@ def _speculation(
     )
 
 
-def _drafted(args: Mapping[str, str], geometry: Geometry, version: str) -> tuple[int, int, int]:
+def _short_by_itself(geometry: Geometry, version: str) -> bool:
+    return geometry.name.startswith(_SHORT_OF) and since(version, "0.4.7")
+
+
+def _drafted(
+    args: Mapping[str, str], usual: tuple[int, int, int], geometry: Geometry
+) -> tuple[int, int, int]:
     """Steps, branches and draft tokens; 0 tokens where the row has none and states depend on it."""
     keys = ("num_steps", "eagle_topk", "num_draft_tokens")
     steps, branches, tokens = (_whole(args.get(f"speculative_{key}")) for key in keys)
-    short = geometry.name.startswith(_SHORT_OF) and since(version, "0.4.7")
-    usual = _SHORT if short else _LONG
     if steps is None:
         return usual[0], usual[1], tokens or (0 if geometry.states else usual[2])
     return steps, branches or 1, tokens or steps + 1

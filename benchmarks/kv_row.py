@@ -22,7 +22,7 @@ from benchmarks.kv_published import (
 from benchmarks.kv_version import possible, stated_version
 from firstlight.accuracy.attention import describe
 from firstlight.accuracy.geometry import Geometry, Latent, Layer, Unknown
-from firstlight.accuracy.kvbytes import Row, row, stages
+from firstlight.accuracy.kvbytes import Row, row, stages, stored
 from firstlight.accuracy.kvcache import capacity
 from firstlight.accuracy.kvlaunch import FP8, GIB, Launch, is_fp4
 from firstlight.accuracy.kvstate import state_bytes
@@ -144,7 +144,7 @@ def judged(
 def _sized(published: Published, geometry: Geometry, launch: Launch) -> Iterator[Check]:
     tokens = published.get("tokens")
     if isinstance(tokens, int) and tokens > 0:
-        yield from _pool(published, "", geometry.full, tokens, launch)
+        yield from _pool(published, "", stored(geometry.layers, launch), tokens, launch)
         yield from _dropped(published, geometry, launch, tokens)
     if isinstance(window := published.get("swa_tokens"), int) and geometry.sliding:
         yield from _pool(published, "swa_", geometry.sliding, window, launch)

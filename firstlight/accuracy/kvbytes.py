@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from firstlight.accuracy.classes import OWN_PATH
 from firstlight.accuracy.geometry import Geometry, Heads, Latent, Layer
 from firstlight.accuracy.kvlaunch import FP8, Launch, is_fp4, width
+from firstlight.core.errors import FirstlightError
 
 _FP4_BLOCK = 16
 _MX_BLOCK = 32
@@ -94,6 +95,15 @@ def _index_bytes(shape: Latent, launch: Launch) -> int:
     return shape.index_bytes
 
 
+def stored(layers: Sequence[Layer], launch: Launch) -> tuple[Layer, ...]:
+    """Layers that have rows in the pool of all tokens: those with attention, or all of them."""
+    full = tuple(layer for layer in layers if layer.rows and not layer.sliding)
+    whole = launch.device == "npu" and launch.rules.npu_whole
+    if not full or not whole or not any(layer.state for layer in layers):
+        return full
+    return full[:1] * len(layers)
+
+
 def own_draft(geometry: Geometry, launch: Launch) -> Row:
     """What the draft's rows take, where the draft is the target's own next-token head."""
     spec = launch.speculation
@@ -172,7 +182,12 @@ def with_draft_in_pools(price: int, full: int, geometry: Geometry, launch: Launc
 
 
 def stages(layers: Sequence[Layer], pp: int) -> Iterable[Sequence[Layer]]:
-    """The layers of each pipeline stage; the last ones have one more where they do not divide."""
+    """The layers of each pipeline stage; the last ones have one more where they do not divide.
+
+    Raises FirstlightError where there are more stages than layers."""
+    if pp > max(1, len(layers)):
+        what = f"pp_size is {pp}, and the model has {len(layers)} layers"
+        raise FirstlightError(what, where="KV capacity", remedy="correct pp_size")
     base, more = divmod(len(layers), pp)
     start = 0
     for stage in range(pp):

@@ -11,7 +11,7 @@ price a token, divide, cap, round down to pages, and take the least of the pipel
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from firstlight.accuracy.geometry import Geometry, Layer
@@ -21,6 +21,7 @@ from firstlight.accuracy.kvbytes import (
     own_draft,
     row,
     stages,
+    stored,
     with_draft,
     with_draft_in_pools,
 )
@@ -114,9 +115,12 @@ def price(geometry: Geometry, launch: Launch) -> float:
 
 def _stages(geometry: Geometry, launch: Launch) -> Iterator[tuple[Layer, ...]]:
     for stage in stages(geometry.layers, launch.pp):
-        kept = tuple(layer for layer in stage if layer.rows)
-        if kept:
+        if kept := _with_rows(stage):
             yield kept
+
+
+def _with_rows(stage: Sequence[Layer]) -> tuple[Layer, ...]:
+    return tuple(layer for layer in stage if layer.rows)
 
 
 def _parts(stage: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
@@ -173,10 +177,11 @@ def _capped(launch: Launch, tokens: int) -> int:
 
 def _pools(geometry: Geometry, launch: Launch, tokens: int) -> Iterator[Pool]:
     """The pools of the GPU that holds most: of the largest pipeline stage."""
-    widest = max(_stages(geometry, launch), key=lambda s: _stage_price(geometry, launch, s))
-    full, sliding = _parts(widest)
+    every = [stage for stage in stages(geometry.layers, launch.pp) if any(la.rows for la in stage)]
+    widest = max(every, key=lambda s: _stage_price(geometry, launch, _with_rows(s)))
+    full, sliding = _parts(_with_rows(widest))
     if full:
-        yield Pool("full", tokens, tokens + launch.page_size, row(full, launch))
+        yield Pool("full", tokens, tokens + launch.page_size, row(stored(widest, launch), launch))
     if sliding:
         window = sliding_tokens(geometry, launch, tokens) if full else tokens
         yield Pool("sliding", window, window + launch.page_size, row(sliding, launch))
@@ -214,10 +219,10 @@ def _notes(geometry: Geometry, launch: Launch) -> Iterator[str]:
         first = geometry.two_pools_since
         yield f"{launch.version} has no two pools for {geometry.name}; {first} has"
     full = geometry.full
-    cell = row(full, launch)
-    if full and not is_fp4(launch.kv_dtype) and cell.stored_bytes != cell.priced_bytes:
-        stored, priced = cell.stored_bytes, cell.priced_bytes
-        yield f"a token is priced {priced:,} bytes and takes {stored:,}: the pool is off its budget"
+    priced = row(full, launch).priced_bytes
+    takes = row(stored(geometry.layers, launch), launch).stored_bytes
+    if full and not is_fp4(launch.kv_dtype) and takes != priced:
+        yield f"a token is priced {priced:,} bytes and takes {takes:,}: the pool is off its budget"
     if geometry.sliding and is_fp4(launch.kv_dtype) and not launch.rules.two_steps:
         yield "two pools are sized for eight bits where four are asked for: no more tokens than FP8"
     if by_requests(geometry, launch) and not launch.chunk:

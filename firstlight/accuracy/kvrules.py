@@ -40,8 +40,10 @@ class Rules:
     are priced at all; `dsa_scaled`: FP8 rows of DSA are priced with their scales; `index_npu`: the
     16-bit index of an NPU is priced as it is; `index_shared`: layers that share an index keep none.
     `fp4_workspace`: one layer of FP8 rows to unpack into. `stage_states`: with pipeline stages the
-    largest stage's states are charged, else all. `reserve_mib` for the embeddings of a multimodal
-    model. `spec_tracks_once`: with speculation an `extra_buffer` takes one slot more, not two.
+    largest stage's states are charged, else all. `npu_whole`: on an NPU a model with states keeps
+    rows in every layer, and pays for those with attention. `reserve_mib` for the embeddings of a
+    multimodal model. `spec_tracks_once`: with speculation an `extra_buffer` takes one slot more,
+    not two.
     """
 
     version: str
@@ -57,6 +59,7 @@ class Rules:
     index_priced: bool
     dsa_scaled: bool
     index_npu: bool
+    npu_whole: bool
     index_shared: bool
     fp4_workspace: bool
     swa_floor: bool
@@ -81,6 +84,7 @@ _040 = Rules(
     index_priced=False,
     dsa_scaled=False,
     index_npu=False,
+    npu_whole=True,
     index_shared=False,
     fp4_workspace=False,
     swa_floor=False,
@@ -113,7 +117,11 @@ _057 = replace(
 _058 = replace(_057, version="0.5.8", state="first", source="0.5.8 handle_max_mamba_cache")
 _059 = replace(_058, version="0.5.9", slots=0, source="0.5.9:54-415")
 _0510 = replace(
-    _059, version="0.5.10", spec_tracks_once=False, source="0.5.10 _calculate_mamba_ratio"
+    _059,
+    version="0.5.10",
+    npu_whole=False,
+    spec_tracks_once=False,
+    source="0.5.10 _calculate_mamba_ratio, :478",
 )
 _0511 = replace(
     _0510,

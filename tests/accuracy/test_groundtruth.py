@@ -286,6 +286,14 @@ def test_a_boot_that_failed_is_refused(changes: dict[str, Any], verdict: str, wo
     assert words in check.note
 
 
+def test_an_npu_with_states_before_0_5_10() -> None:
+    """A public boot of Qwen3-Next, 4 NPUs: 450,560 tokens by hand take 10.32 GiB of K."""
+    row = {"config": _GDN, "tp": 4, "sm": "NPU", "page_size": 128, "date": "2026-01-04"}
+    sizes = {"tokens": 450_560, "k_gib": 10.32, "v_gib": 10.32, "max_total_tokens_arg": 450_560}
+    assert verdicts({**row, **sizes}) == {"K": "hit", "V": "hit"}
+    assert verdicts({**row, **sizes, "sglang_version": "0.5.10"}) == {"K": "miss", "V": "miss"}
+
+
 def test_a_dtype_that_a_row_leaves_open_may_be_fp8() -> None:
     row = {"config": _LLAMA, "tp": 1, "tokens": 1_000_000, "k_gib": 30.52, "v_gib": 30.52}
     assert verdicts(row) == {"K": "layout", "V": "layout"}

@@ -294,6 +294,14 @@ def test_the_fullest_stage_decides() -> None:
     assert capacity(geometry, Launch(pp=4), 4.0).tokens == 4 * GIB // (16 * 4096)
 
 
+def test_more_stages_than_layers_are_refused_at_once() -> None:
+    """`pp_size: 1000000000` was worked out, stage by stage."""
+    geometry = known(shapes.LLAMA_8B)
+    with pytest.raises(FirstlightError, match="pp_size is 1000000000, and the model has 32 layers"):
+        capacity(geometry, Launch(pp=10**9), 4.0)
+    assert capacity(geometry, Launch(pp=32), 4.0).tokens > 0
+
+
 def test_a_window_for_the_requests_and_no_more() -> None:
     """0.5.14 on, without a radix cache: 32 x (128 + 128 + 2 pages of 64) + 2 x 8,192 + a page."""
     gpt, launch = known(shapes.GPT_OSS_120B), Launch(page_size=64, radix=False, max_running=32)
@@ -353,6 +361,17 @@ def test_whose_drafts_are_taken_off_first(
     )
     found = capacity(QWEN35, launch, 60.0).states
     assert found.spec_gib == pytest.approx(charged * 2 * found.slot_bytes / GIB)
+
+
+def test_an_npu_kept_rows_in_every_layer_of_a_model_with_states() -> None:
+    """Up to 0.5.9, by the order in which pools are chosen; it paid for the others as states."""
+    launch = kv_example.launch(BF16, version="0.5.9", device="npu")
+    old = capacity(QWEN35, launch, 17.4)
+    assert (old.row_bytes, old.priced_bytes) == (60 * 1024, 15 * 1024)
+    assert any("priced 15,360 bytes and takes 61,440" in note for note in old.notes)
+    new = capacity(QWEN35, dataclasses.replace(launch, version="0.5.10"), 17.4)
+    assert (new.row_bytes, new.tokens) == (15 * 1024, old.tokens)
+    assert capacity(QWEN35, dataclasses.replace(launch, device="cuda"), 17.4).row_bytes == 15_360
 
 
 def test_without_a_radix_cache_drafts_have_48_requests() -> None:
