@@ -87,7 +87,7 @@ trap 'rm -rf -- "$home.partial"' EXIT
 trap 'exit 143' TERM
 mkdir -p -- "$home.partial/cache" "$home.partial/receipts"
 cd -- "$home.partial"
-import='import importlib, sys; [importlib.import_module(name) for name in sys.argv[1].split()]'
+import='import importlib, sys; importlib.import_module(sys.argv[1])'
 
 echo "unpacking uv"
 "$python" -m zipfile -e "$uv_wheel" uv
@@ -112,15 +112,17 @@ echo "installing $(grep -c -- --hash= requirements.txt) wheels"
   --requirements requirements.txt
 rm -rf -- uv
 
-if [ -n "${{IMPORTS:-}}" ]; then
-  echo "importing what was built: $IMPORTS"
+# One by one, each by itself, so that a module that crashes is named too.
+for module in ${{IMPORTS:-}}; do
+  echo "importing $module, which was built"
   # Nothing here may need a GPU.
-  CUDA_VISIBLE_DEVICES="" venv/bin/python -I -c "$import" "$IMPORTS" || {{
-    echo "error: the release does not hold together; its stack lacks what the import names" >&2
-    echo "fix: add it to requirements or requires_of of the stack, then lock and build again" >&2
-    exit 1
-  }}
-fi
+  said=$(CUDA_VISIBLE_DEVICES="" venv/bin/python -I -c "$import" "$module" 2>&1) && continue
+  said="${{said:-nothing was said}} (exit status $?)"
+  printf '%s\\n' "$said"
+  echo "error: the release cannot import $module: ${{said##*$'\\n'}}" >&2
+  echo "fix: add what it lacks to requirements or requires_of of the stack, then lock and build" >&2
+  exit 1
+done
 
 # What is compiled now, the first start of a server need not compile.
 unset PYTHONDONTWRITEBYTECODE

@@ -41,11 +41,11 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def make_wheel(folder: Path, name: str, value: int) -> Path:
-    """A wheel of one module that holds a value."""
+def make_wheel(folder: Path, name: str, value: int, more: str = "") -> Path:
+    """A wheel of one module that holds a value, and does more."""
     info = f"{name}-1.0.dist-info"
     files = {
-        f"{name}/__init__.py": f"VALUE = {value}\n",
+        f"{name}/__init__.py": f"VALUE = {value}\n{more}",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
@@ -143,7 +143,7 @@ def request_of(wheel: Wheel) -> dict[str, str | int | None]:
 
 
 def assemble(
-    root: Path, uv_wheel: Path, home: Path, *, need: int = 1, spoil: str = ""
+    root: Path, uv_wheel: Path, home: Path, *, need: int = 1, spoil: str = "", imports: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Assemble a release of one plain wheel and one patched one."""
     made = root / "store" / "tiny-1.0-abc"
@@ -155,7 +155,7 @@ def assemble(
     (root / "describe.py").write_text("import sys, tiny; print(sys.argv[1], tiny.VALUE)\n")
     args = [root, home, need, sys.executable, uv_wheel, root / "listed.txt", root / "told.json"]
     args += [root / "describe.py", "the-engine", made]
-    env = {"UV_CACHE_DIR": str(root / "cache" / "uv"), **UV_ENV}
+    env = {"UV_CACHE_DIR": str(root / "cache" / "uv"), **UV_ENV, "IMPORTS": imports}
     return bash(Script(ASSEMBLE, tuple(map(str, args)), env))
 
 
@@ -176,6 +176,39 @@ def test_a_release_is_complete_where_it_stands(root: Path, uv_wheel: Path) -> No
     ran = subprocess.run([python, "-c", code], capture_output=True, text=True)
     assert ran.stdout == "2 5\n"
     assert not home.with_name("r1.partial").exists()
+
+
+KERNEL_LACKS = """\
+import ctypes
+ctypes.CDLL("libcublas.so.13")
+"""
+LACKS = {
+    "library": (KERNEL_LACKS, "OSError: libcublas.so.13: cannot open shared object file: No such"),
+    "module": ("import tvm_ffi\n", "ModuleNotFoundError: No module named 'tvm_ffi'"),
+    "crash": ("import os; os.abort()\n", "nothing was said (exit status 134)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lack", LACKS)
+def test_a_release_that_cannot_import_what_was_built_is_not_made(
+    root: Path, uv_wheel: Path, lack: str
+) -> None:
+    """The error names the module, and the library or the module that it lacks there."""
+    home, (text, told) = root / "releases" / "r1", LACKS[lack]
+    make_wheel(root / "wheels" / "y", "plain", 5, text)
+    done = assemble(root, uv_wheel, home, imports="tiny plain tiny.never")
+    assert done.returncode == 1
+    error, fix = done.stderr.splitlines()[-2:]
+    assert error.startswith(f"error: the release cannot import plain: {told}"), done
+    assert fix == (
+        "fix: add what it lacks to requirements or requires_of of the stack, then lock and build"
+    )
+    # The one before it was imported, the one after it is not tried any more.
+    assert "importing tiny, which was built" in done.stdout and "tiny.never" not in done.stdout
+    assert not home.exists() and not list((root / "releases").iterdir())
+    (root / "wheels/y/plain-1.0-py3-none-any.whl").unlink()
+    assert assemble(root, uv_wheel, home, imports="tiny plain").returncode == 0
 
 
 @pytest.mark.slow
