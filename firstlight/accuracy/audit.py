@@ -179,9 +179,14 @@ def _probed(cell: Cell, ask: Ask) -> Cell:
     probe = ask.probe
     # What a backend does with scales no probe answers.
     silent = probe is None or probe.algo is None or probe.shows is None or probe.loads is None
-    if not silent and (cell.scales in ("no", "ignored") or cell.verdict == "refused"):
+    # Nor what a version rewrites before anything is loaded, which grows from one to the next.
+    open_auto = cell.asked == AUTO and cell.verdict == "safe"
+    settled = cell.scales in ("no", "ignored") or cell.verdict == "refused"
+    if not silent and settled and not open_auto:
         return cell
     what = "what the probe leaves open" if silent else "what its backend does with loaded scales"
+    if not silent and settled:
+        what = "whether it rewrites auto for this class before anything is loaded"
     line = Evidence(NOT_ASKED, what)
-    dtype = UNKNOWN if silent else cell.dtype
+    dtype = UNKNOWN if silent or open_auto else cell.dtype
     return Cell(cell.asked, dtype, cell.scales, UNKNOWN, cell.warned, (*cell.evidence, line))

@@ -168,11 +168,8 @@ def _overridden(row: Override, checkpoint: Checkpoint, ask: Ask, version: str) -
 
 def _followed(checkpoint: Checkpoint, ask: Ask, version: str) -> Effective:
     """`auto`, which follows the checkpoint where the class shows it (§2.3)."""
-    algo, lines = declared(checkpoint, version, ask.flag("quantization"))
+    algo, lines = read_as(checkpoint, ask, version)
     probe = ask.probe
-    if probe and probe.algo is not None:
-        algo = probe.algo
-        lines = (*lines, Evidence(probe.source, f"the engine reads {algo or 'nothing'}"))
     if algo is None:
         return Effective(UNKNOWN, AUTO, (*lines, Evidence(NOT_ASKED, "what it makes of that")))
     if algo.upper() != "FP8":
@@ -256,6 +253,22 @@ def declared(
     if not passed:
         passed.append(Evidence(statement.place, "nothing is declared about the KV cache"))
     return "", tuple(passed)
+
+
+def read_as(
+    checkpoint: Checkpoint, ask: Ask, version: str
+) -> tuple[str | None, tuple[Evidence, ...]]:
+    """What is declared, or what the release's own reader made of it where it was asked."""
+    algo, lines = declared(checkpoint, version, ask.flag("quantization"))
+    statement, probe = statement_of(checkpoint, version), ask.probe
+    # The method of these is settled by arguments, of which the reader that is asked knows nothing.
+    by_itself = statement is None or statement.family not in rules.UNSAID
+    if probe is None or probe.algo is None or not by_itself:
+        return algo, lines
+    return probe.algo, (
+        *lines,
+        Evidence(probe.source, f"the engine reads {probe.algo or 'nothing'}"),
+    )
 
 
 def _unsaid(

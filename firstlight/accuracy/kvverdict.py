@@ -21,7 +21,7 @@ from firstlight.accuracy.kvchoice import (
     Effective,
     Evidence,
     Probe,
-    declared,
+    read_as,
     statement_of,
 )
 from firstlight.accuracy.methods import taken
@@ -155,7 +155,7 @@ def _room(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[bool | None, 
         return False, Evidence("rule §2.5", "a model without quantisation has no place for scales")
     if whose == "roomless":
         return False, Evidence("rule §2.5", f"{flag or statement.method} has no place for scales")
-    family, algo = statement.family, _algo(checkpoint, ask, version)
+    family, algo = statement.family, read_as(checkpoint, ask, version)[0]
     if family == "other":
         return None, Evidence(NOT_ASKED, f"whether {statement.method} loads scales of the cache")
     # These make room for scales only where they know of a quantised cache.
@@ -168,12 +168,6 @@ def _room(checkpoint: Checkpoint, ask: Ask, version: str) -> tuple[bool | None, 
     if algo is None:
         return None, Evidence(NOT_ASKED, "whether it makes room for scales")
     return True, Evidence("rule §2.5", f"{family} has a place for scales")
-
-
-def _algo(checkpoint: Checkpoint, ask: Ask, version: str) -> str | None:
-    if ask.probe and ask.probe.algo is not None:
-        return ask.probe.algo
-    return declared(checkpoint, version, ask.flag("quantization"))[0]
 
 
 def _is_name(one: KvStatement, family: Family) -> bool:

@@ -402,6 +402,18 @@ def test_minimax_m3_with_experts_of_nvfp4_has_fp8_unsaid(tmp_path: Path) -> None
     hopper = asked(found, sm=90)
     assert (hopper.cell("auto").dtype, hopper.cell("bf16").verdict) == ("fp8_e4m3", "safe")
     assert asked(found, "0.5.20").cell("auto").verdict == "unknown"
+    # Its method is settled where the release's reader is not asked.
+    probe = Probe("probe.json", algo="", shows=True, loads=True)
+    table = audit(found, Ask("0.5.23", {}, 90, probe=probe))
+    assert table.cell("auto").dtype == "fp8_e4m3"
+
+
+def test_no_version_outside_the_table_has_a_safe_auto(tmp_path: Path) -> None:
+    """What is rewritten before anything is loaded is in no probe."""
+    probe = Probe("probe.json", algo="", shows=True, loads=False)
+    table = audit(made(tmp_path, block=None), Ask("0.6.0", {}, 120, probe=probe))
+    assert [table.cell(value).verdict for value in ("auto", "bf16")] == ["unknown", "safe"]
+    assert (table.within, table.change) == (False, "bf16")
 
 
 def test_a_class_for_all_models_is_not_the_one_that_was_read(tmp_path: Path) -> None:
