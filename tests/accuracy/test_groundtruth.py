@@ -286,6 +286,16 @@ def test_a_boot_that_failed_is_refused(changes: dict[str, Any], verdict: str, wo
     assert words in check.note
 
 
+def test_a_small_pool_is_right_within_the_decimals_of_the_memory() -> None:
+    """0.10 GiB are left: what two figures of two decimals hide is 82 tokens of 819."""
+    row = {"config": _LLAMA, "tp": 1, "mem_fraction_static": 0.9, "avail_before_load_gib": 20.0}
+    row = {**row, "avail_after_load_gib": 2.1}
+    found = {tokens: verdicts({**row, "tokens": tokens}) for tokens in (819, 880, 900, 910)}
+    assert [told["tokens from memory"] for told in found.values()] == [
+        *("hit", "rounding", "rounding", "miss")
+    ]
+
+
 def test_an_npu_with_states_before_0_5_10() -> None:
     """A public boot of Qwen3-Next, 4 NPUs: 450,560 tokens by hand take 10.32 GiB of K."""
     row = {"config": _GDN, "tp": 4, "sm": "NPU", "page_size": 128, "date": "2026-01-04"}
