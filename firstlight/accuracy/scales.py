@@ -17,6 +17,8 @@ from firstlight.accuracy.reading import Group, ScaleTensor
 Stack = Literal["target", "draft", "other"]
 State = Literal["absent", "partial", "ones", "calibrated", "unknown"]
 
+# No model has more; a config that says so is broken or hostile.
+MOST_LAYERS = 4096
 # Keys and values that are computed for the cache, of attention of any make.
 _KV = re.compile(
     r"\.(?:[kv]_proj|qkv_proj|kv_proj|kv_a_proj_with_mqa|kv_b_proj|fused_qkv_a_proj_with_mqa"
@@ -103,11 +105,16 @@ def scales(
     """The scales of one stack, layer by layer.
 
     `stateful` layers keep a state and no rows, though some have projections of the same names.
+    Where projections have names that are not known here, every other layer counts: else a scale
+    for one layer alone would be one for all.
     """
     ours = [one for one in tensors if stack_of(one.name, one.layer, depth) == stack]
     mapped = [one for one in ours if one.form != "unknown" and one.layer is not None]
     k, v = _values(mapped, "k"), _values(mapped, "v")
-    layers = (kv_layers(groups, stack, depth) - stateful) | k.keys() | v.keys()
+    kept = kv_layers(groups, stack, depth)
+    if stack == "target" and not kept and (k or v):
+        kept = frozenset(range(min(depth or 0, MOST_LAYERS)))
+    layers = (kept - stateful) | k.keys() | v.keys()
     missing = frozenset(n for n in layers if n not in k and n not in v)
     ones = frozenset(n for n in layers - missing if {k.get(n, 1.0), v.get(n, 1.0)} == {1.0})
     return Scales(

@@ -505,6 +505,17 @@ def test_quark_has_a_place_for_scales(tmp_path: Path) -> None:
     assert (found.cell("auto").dtype, found.cell("auto").verdict) == ("bfloat16", "wrong")
 
 
+def test_projections_of_other_names_do_not_make_one_scale_a_scale_for_all(tmp_path: Path) -> None:
+    renamed = [
+        {key.replace("_proj", "_matrix"): value for key, value in layer(n).items()}
+        for n in range(2)
+    ]
+    scales = {f"model.layers.0.self_attn.{x}_scale": f32(0.5) for x in "kv"}
+    found = made(tmp_path, (renamed[0] | scales, renamed[1]), LLAMA)
+    assert (found.target.state, found.target.missing) == ("partial", frozenset({1}))
+    assert asked(found).cell("auto").verdict == "lossy-uncalibrated"
+
+
 def test_a_latent_cache_has_another_program_of_the_same_name(tmp_path: Path) -> None:
     found = made(tmp_path, CALIBRATED, "KimiVLForConditionalGeneration")
     probe = Probe("probe.json", algo="FP8", shows=True, loads=True)
