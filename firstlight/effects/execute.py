@@ -91,7 +91,7 @@ def _run(step: Step, plan: Plan, site: Site, run: Run, console: Console) -> None
     lines = (result.error_text.strip() or result.text.strip()).splitlines()
     # How our own programs say what to do.
     fixes = [line for line in lines if line.startswith("fix: ")]
-    fix = fixes[-1].removeprefix("fix: ") if fixes else "put right what it says below"
+    fix = fixes[-1].removeprefix("fix: ") if fixes else "put right what stops it"
     again = f"`{follow.typed_again(plan, console)}` again goes on from what is finished"
     raise StepError(
         f"cannot {step.title} (exit status {result.rc})",

@@ -43,7 +43,7 @@ def test_a_step_that_fails_says_what_and_what_to_do() -> None:
     with pytest.raises(StepError) as caught:
         do(Run(Script("true")), fails, Run(Script("true")), done=done)
     assert str(caught.value) == (
-        "local: cannot do thing 2 (exit status 3)\n  -> put right what it says below\n"
+        "local: cannot do thing 2 (exit status 3)\n  -> put right what stops it\n"
         "  -> `invoke deploy --host local` again goes on from what is finished\n  | said"
     )
     assert [outcome.step for outcome in done] == ["s1"]
