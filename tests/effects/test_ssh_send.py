@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import os
 import pwd
+import socket
 import subprocess
 import threading
 import time
@@ -15,7 +16,10 @@ import pytest
 
 from firstlight.core.errors import ConnectionLost, HostError
 from firstlight.core.plan import ShipFile
+from firstlight.effects.frame import Answer
 from firstlight.effects.shell import Shell
+from firstlight.effects.ssh.channel import exchange
+from firstlight.effects.ssh.connect import connect, disconnect
 from firstlight.effects.ssh.sending import Disk
 from tests.effects.sshd import Sshd
 from tests.effects.test_ssh_run import press_ctrl_c
@@ -189,6 +193,20 @@ def test_a_transfer_that_is_cut_is_gone_on_from(sshd: Sshd, shell: Shell, tmp_pa
     said = send(shell, [file])
     assert place(file).read_bytes() == data
     assert f"of {(len(data) - come) / 2**20:.1f} MiB" in said[-1]
+
+
+def test_a_link_whose_goodbye_fails_as_well_is_told_as_a_broken_link(sshd: Sshd) -> None:
+    connection = connect(sshd.host(), {})
+
+    def pieces() -> Iterator[bytes]:
+        yield b"x"
+        # From here on nothing can be sent, although the link is not known to be down.
+        connection.transport.sock.shutdown(socket.SHUT_WR)
+        yield bytes(1_000_000)
+
+    with pytest.raises(ConnectionLost):
+        exchange(connection.transport, ("cat",), pieces(), Answer("mark"), 30, "near")
+    disconnect(connection)
 
 
 def test_ctrl_c_ends_a_transfer_and_keeps_what_has_come(shell: Shell, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import time
 from collections.abc import Iterable
@@ -53,7 +54,8 @@ def exchange(
     except (SSHException, EOFError) as error:
         raise lost(where, error) from None
     finally:
-        with undisturbed():
+        # Saying goodbye over a broken link fails as well, and would hide what broke it.
+        with undisturbed(), contextlib.suppress(SSHException, EOFError, OSError):
             channel.close()
 
 
