@@ -152,6 +152,16 @@ def test_what_a_killed_comparison_left_is_put_right_by_the_next(built: Tiny) -> 
     assert len(built.servers()) == 1
 
 
+def test_a_server_that_runs_need_not_make_room_where_nothing_is_measured(built: Tiny) -> None:
+    built.project.invoke("deploy", check=True)
+    compared(built)
+    before = built.servers()
+    (built.root / "deployments" / "tiny.compare").mkdir()
+    compared(built)
+    assert built.servers() == before and len(before) == 1
+    assert left(built) == []
+
+
 def test_a_dry_run_prints_every_launch_and_does_nothing(built: Tiny) -> None:
     shown = built.project.invoke(*THREE, "--dry-run", check=True).stdout
     assert shown.count("score the texts with") == 3
