@@ -125,7 +125,13 @@ def cancel(shell: Shell, root: PurePosixPath, job_id: str, grace_s: int = 10) ->
     done = shell.run(script, timeout_s=3 * grace_s + 90.0)
     left = _LEFT.search(done.out)
     if left is None:
-        raise HostError(f"cannot end job {job_id}: {done.error_text}", where=shell.host.name)
+        said = done.error_text.strip() or f"exit status {done.rc}"
+        raise HostError(
+            f"cannot end job {job_id}: {said}",
+            where=shell.host.name,
+            remedy=f"on that host `grep -lz FIRSTLIGHT_JOB= /proc/[0-9]*/environ` names what runs; "
+            f"its log is {root}/jobs/{job_id}/log",
+        )
     return int(left[1])
 
 

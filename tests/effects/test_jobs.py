@@ -393,6 +393,15 @@ def test_a_follower_comes_back_to_the_byte_where_it_was(
     ]
 
 
+def test_an_end_that_cannot_be_made_says_where_to_look(root: PurePosixPath) -> None:
+    folder = Path(root / "jobs/one")
+    folder.mkdir(parents=True)
+    (folder / "supervise.sh").write_text("exit 9\n")
+    with pytest.raises(HostError, match=r"cannot end job one: exit status 9\n  -> .*jobs/one/log"):
+        jobs.cancel(LocalShell(Host(name="local")), root, "one")
+    (folder / "supervise.sh").unlink()
+
+
 def test_another_machine_at_that_address_is_not_asked_again() -> None:
     class Changed(LocalShell):
         """A host that shows another key than before."""
