@@ -36,8 +36,9 @@ def try_route(shell: Shell, seen: Survey, request: str, python: str, console: Co
     """
     name = shell.host.name
     console.say(f"{name}: trying whether it has a way out")
-    program = programs.shipped(seen.root)["fetch_wheels.py"]
-    shell.send((program,), console.note)
+    shipped = programs.shipped(seen.root)
+    program = shipped["fetch_wheels.py"]
+    shell.send((program, shipped["ending.py"]), console.note)
     args = (python, str(program.target), str(seen.root / "wheels"), request, str(seen.root))
     result = shell.run(Script(_PROBE, args), timeout_s=90)
     answer = result.text.strip() if result.ok else ""

@@ -20,7 +20,6 @@ import os
 import platform
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -32,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from driver_stubs import make_stubs
+from ending import clear_up_when_ended
 from unified_diff import Fault
 
 WHEEL = re.compile(r"(?P<name>\w+)-(?P<version>[\w.]+)-py3-none-(?P<platform>[\w.]+)\.whl")
@@ -281,8 +281,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
 
 def main(argv: list[str]) -> int:
     options = arguments(argv)
-    # An end from outside is an end like any other: it clears up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    clear_up_when_ended()
     try:
         wheels = sorted(map(wheel_of, options.wheel), key=str)
         place(real(options.out), wheels, options.version, options.need)

@@ -13,7 +13,6 @@ import errno
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ import receipts
 import sandbox
 import source_tree
 from compile_wheel import Effort, build
+from ending import clear_up_when_ended
 from unified_diff import Fault
 
 HERE = Path(__file__).resolve().parent
@@ -213,12 +213,6 @@ def work_off(request: dict[str, Any]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def ended(_signal: int, _frame: object) -> None:
-    # Asked once more while it clears away, it would leave the rest.
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(143)
-
-
 def refused(fault: OSError, request: str) -> Fault:
     """What the system did not let us do."""
     if fault.errno == errno.ENOSPC:
@@ -228,7 +222,7 @@ def refused(fault: OSError, request: str) -> Fault:
 
 
 def main(argv: list[str]) -> int:
-    signal.signal(signal.SIGTERM, ended)
+    clear_up_when_ended()
     try:
         work_off(json.loads(Path(argv[0]).read_text(encoding="utf-8")))
         return 0

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import web
+from ending import clear_up_when_ended
 from fetch_wheels import BAD_LOCK, Fault, megabytes, no_space, say
 from find_sdist import find, settings_here
 from git_tree import Request, request_of
@@ -176,6 +177,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("request", type=Path)
     parser.add_argument("dest", type=Path)
     options = parser.parse_args(argv)
+    clear_up_when_ended()
     try:
         work(options)
     except (Fault, OSError, KeyboardInterrupt) as fault:

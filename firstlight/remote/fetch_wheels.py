@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ending import clear_up_when_ended
+
 # A batch is small enough that a broken link costs little, and spares pip's start-up time.
 BATCH_WHEELS, BATCH_BYTES = 12, 60_000_000
 TRIES = 3
@@ -319,6 +321,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("dest", type=Path)
     parser.add_argument("--probe", action="store_true", help="only tell whether there is a way out")
     options = parser.parse_args(argv)
+    clear_up_when_ended()
     try:
         work(options)
     except Fault as fault:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.remote.programs import Ended, run, sha256, small_wheel
+from tests.remote.programs import PROGRAMS, Ended, run, sha256, small_wheel
 
 # Nothing listens on port 1 of loopback: an index there refuses at once.
 DEAD_INDEX = "http://127.0.0.1:1/simple"
@@ -179,3 +182,23 @@ def test_a_request_that_makes_no_sense(tmp_path: Path, change: dict[str, Any]) -
 def test_a_request_that_is_not_there(tmp_path: Path) -> None:
     ended = run("fetch_wheels.py", tmp_path / "no.json", tmp_path / "dest")
     assert (ended.code, ended.err.count("\n")) == (2, 2)
+
+
+def test_ended_from_outside_it_leaves_nothing_half_fetched(tmp_path: Path) -> None:
+    """pip hangs here: a server that takes its question and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        (made,) = wheels(tmp_path, 1)
+        request = tmp_path / "request.json"
+        request.write_text(json.dumps({"python": "3.11", "wheels": [entry(made)]}))
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/simple"
+        env = {**os.environ, "PIP_CONFIG_FILE": "/dev/null", "PIP_INDEX_URL": url}
+        words = [sys.executable, PROGRAMS / "fetch_wheels.py", request, tmp_path / "dest"]
+        with subprocess.Popen([str(word) for word in words], env=env) as program:
+            server.settimeout(60)
+            caller, _ = server.accept()
+            assert list((tmp_path / "dest").glob(".fetch-*.partial"))
+            while program.poll() is None:
+                program.send_signal(signal.SIGTERM)
+            caller.close()
+    assert program.returncode == 143
+    assert list((tmp_path / "dest").iterdir()) == []
