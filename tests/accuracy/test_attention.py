@@ -80,7 +80,8 @@ def test_heads_that_blocks_share() -> None:
     assert (len(found.full), found.full[0].rows, found.notes) == (80, Heads(8, 128, 128), ())
     other = {"attention": {**own, "n_heads_in_group": 16}}
     assert "different numbers" in missing({**config, "block_configs": [*blocks, other]})
-    for odd in ("x", [1], [{"attention": 5}], {}):
+    odds: list[object] = ["x", [1], [{"attention": 5}], {}]
+    for odd in odds:
         assert known({**config, "block_configs": odd}).full[0].rows == Heads(64, 128, 128)
 
 
