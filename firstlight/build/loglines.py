@@ -98,6 +98,7 @@ _STAMP = re.compile(
     r"|\[rank\d+\]: |\(\w+ pid=\d+(?:, ip=[\w.:]+)?\) "  # torch, Ray
     r"|ERROR \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?"  # vLLM, each line of a traceback
     r"|DEBUG (?=[\[\s/\w])"  # uv, each line of a build
+    r"|[EF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\] (?:\[\d+/\d+\] )?"  # torch's compiler
     r"|(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}\[\d+,\d+\]<std(?:err|out)>: ?"  # MPI
     r"|##\[error\]|::error[^:]*::)+"
 )
@@ -108,6 +109,7 @@ _TOOLS = (
 )
 _MILD = re.compile(
     r"(?i:\bwarning\b(?: #\S+)? ?:)|^\s*(?:WARN|WARNING|Warning)\b|- WARNING -|\w+Warning: "
+    r"|^\[?W\d{3,4} \d"
     r"|^\s*CMake (?:Deprecation )?Warning|^\s*-- |^\s*[Nn]ote:|: note: | disabled: "
     r"|Ignore import error|^server_args=|^usage: |^\s+\[-|^\s*\[\d+/\d+\] |^\+ |^#\$ "
     r"|^\s*(?:ptxas|nvlink) info|^\s*INFO\b|NCCL INFO"
