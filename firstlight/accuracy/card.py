@@ -16,6 +16,7 @@ from firstlight.accuracy.geometry import Geometry
 from firstlight.accuracy.knobs import Knob, fp4_name, knobs
 from firstlight.accuracy.kvcache import Capacity, capacity, memory_for
 from firstlight.accuracy.kvlaunch import BF16, FP8, Budget, Launch
+from firstlight.core.errors import FirstlightError
 
 CONTEXTS = (8_192, 32_768, 131_072, 262_144)
 
@@ -109,6 +110,13 @@ def _price(wide: Capacity, narrow: Capacity) -> Price | None:
     return Price(lost, 100 * lost / narrow.tokens)
 
 
+def _least(geometry: Geometry, launch: Launch, tokens: int) -> str:
+    try:
+        return f"{memory_for(geometry, launch, tokens):.2f} GiB a GPU would do"
+    except FirstlightError as error:
+        return error.what
+
+
 def _verdict(
     geometry: Geometry,
     launch: Launch,
@@ -119,8 +127,8 @@ def _verdict(
 ) -> tuple[bool | None, str]:
     found = wide.capacity
     if found.refused:
-        least = memory_for(geometry, launch, workload.context if workload else 1)
-        return False, f"BF16 would not start: {found.refused} ({least:.2f} GiB a GPU would do)."
+        told = _least(geometry, launch, workload.context if workload else 1)
+        return False, f"BF16 would not start: {found.refused} ({told})."
     if workload is None:
         return None, f"BF16 holds {found.tokens:,} tokens; no workload is given to weigh them by."
     held = fit(geometry, launch, found, workload.context)

@@ -233,13 +233,17 @@ def _notes(geometry: Geometry, launch: Launch) -> Iterator[str]:
 
 
 def memory_for(geometry: Geometry, launch: Launch, tokens: int) -> float:
-    """GiB of free memory (`rest_gib`) on one GPU that give `tokens` or more; the reverse of
-    `capacity`. Found by halving, since slots and pages make steps; FirstlightError when the
-    arguments cap the pool below that.
+    """GiB of free memory (`rest_gib`) on one GPU with which it starts and holds `tokens` or more;
+    the reverse of `capacity`. Found by halving, since slots and pages make steps; FirstlightError
+    when the arguments cap a pool below that.
     """
-    wanted = max(1, tokens)
+
+    def enough(rest_gib: float) -> bool:
+        found = capacity(geometry, launch, rest_gib)
+        return not found.refused and found.tokens >= max(1, tokens)
+
     high = 1.0
-    while capacity(geometry, launch, high).tokens < wanted:
+    while not enough(high):
         high *= 2
         if high > 1 << 20:
             raise FirstlightError(
@@ -250,7 +254,7 @@ def memory_for(geometry: Geometry, launch: Launch, tokens: int) -> float:
     low = 0.0
     while high - low > 1 / GIB:
         middle = (low + high) / 2
-        if capacity(geometry, launch, middle).tokens >= wanted:
+        if enough(middle):
             high = middle
         else:
             low = middle

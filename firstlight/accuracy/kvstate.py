@@ -83,7 +83,7 @@ def state_pool(geometry: Geometry, launch: Launch, rest_gib: float) -> StatePool
     else:
         slots = _slots(launch, each, rest_gib, drafts, spare)
         spec_gib = each * (_verified(launch, slots) + spare) * drafts / GIB
-    taken = (slots + spare) * each / GIB
+    taken = max(0, slots + spare) * each / GIB
     return StatePool(slots, slots // launch.slots_per_request, each, taken, spec_gib)
 
 
@@ -105,7 +105,7 @@ def _unsolved(geometry: Geometry, launch: Launch, each: int, rest_gib: float) ->
         slots = launch.state_slots or launch.asked or launch.rules.slots
     if not launch.radix or geometry.states[0].kind == "GDN":
         slots //= launch.dp
-    taken = slots * each / GIB
+    taken = max(0, slots) * each / GIB
     return StatePool(slots, slots // launch.slots_per_request, each, taken, taken * drafts)
 
 

@@ -133,6 +133,12 @@ def test_what_would_not_start_says_how_much_would() -> None:
     assert "does not start" in text(found)
 
 
+def test_what_no_memory_starts_says_so() -> None:
+    found = card(QWEN35, replace(LAUNCH, state_slots=1), 8.0, Workload(4, 8_192))
+    assert "has 1 slots, one request takes" in found.sentence
+    assert "(no memory gives 8,192 tokens)" in found.sentence
+
+
 def test_the_fraction_is_named_where_the_memory_around_the_load_is_known() -> None:
     budget = Budget(before_gib=22.0, after_gib=12.0, fraction=0.75, measured=False)
     work = Workload(8, 8_192)

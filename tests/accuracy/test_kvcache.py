@@ -626,8 +626,22 @@ def test_memory_for_tokens_is_the_reverse(
 ) -> None:
     launch = Launch(**changes)
     need = memory_for(geometry, launch, wanted)
-    assert capacity(geometry, launch, need).tokens >= wanted
-    assert capacity(geometry, launch, need - 2 / GIB).tokens < wanted
+    found, short = (capacity(geometry, launch, rest) for rest in (need, need - 2 / GIB))
+    assert found.tokens >= wanted and not found.refused
+    assert short.tokens < wanted or short.refused
+
+
+def test_memory_that_lacks_gives_no_tokens_and_would_do_only_where_a_request_fits() -> None:
+    """A share of less than nothing is no slots, not slots that give their bytes back."""
+    launch = Launch(version="0.5.18", radix=False, state_ratio=1.0)
+    assert capacity(QWEN35, launch, -1e-9).tokens == 0
+    assert (
+        capacity(QWEN35, dataclasses.replace(launch, version="0.5.5", radix=True), -1e-9).tokens
+        == 0
+    )
+    need = memory_for(QWEN35, launch, 1)
+    assert capacity(QWEN35, launch, need).states.requests == 1
+    assert "one slot" in capacity(QWEN35, launch, need - 2 / GIB).refused
 
 
 def test_no_memory_passes_a_cap() -> None:
