@@ -22,6 +22,7 @@ from firstlight.core.errors import HostError
 from firstlight.core.plan import ShipFile
 from firstlight.core.words import size
 from firstlight.effects.frame import Answer, Stream
+from firstlight.effects.homes import expanded
 from firstlight.effects.root import Sudo
 from firstlight.effects.shell import AskPassword, Progress, Result
 from firstlight.effects.talk import Talk
@@ -49,7 +50,7 @@ class LocalShell:
 
     def send(self, files: Sequence[ShipFile], progress: Progress) -> None:
         """Copy what is missing, checked by sha256 and renamed into place."""
-        wanted = {Path(file.target).expanduser(): file for file in files}
+        wanted = {expanded(str(file.target)): file for file in files}
         for target, file in wanted.items():
             if not target.exists():
                 progress(f"copying {target.name}")

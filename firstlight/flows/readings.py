@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from firstlight.accuracy.reading import Reading
 from firstlight.effects.console import Console
+from firstlight.effects.homes import expanded
 from firstlight.effects.shell import Shell
 from firstlight.flows.checkpoint import Source, read_folder, read_model
 from firstlight.flows.reach import opener, reached
@@ -16,7 +17,7 @@ from firstlight.hosts.survey import Survey
 
 def named(shell: Shell, folder: str) -> Reading:
     """A folder of a host as a person names it: on this machine from where they stand."""
-    here = Path(folder).expanduser().absolute() if shell.host.is_local else folder
+    here = expanded(folder).absolute() if shell.host.is_local else folder
     return read_folder(shell, PurePosixPath(here))
 
 

@@ -193,6 +193,11 @@ def test_a_model_that_is_not_there_says_how_to_plan(tmp_path: Path) -> None:
     assert "--model DIR --memory GIB" in left.value.remedy
 
 
+def test_a_home_of_nobody_is_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match=r"no config\.json of the model can be read"):
+        told(project(tmp_path), model="~nobody-has-this-name/model")
+
+
 def test_a_model_of_no_table_lists_what_is_not_known(tmp_path: Path) -> None:
     odd = {**kv_example.CONFIG, "architectures": ["NobodysForCausalLM"]}
     folder = checkpoint(tmp_path / "odd", layer(0), config=odd)

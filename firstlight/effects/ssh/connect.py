@@ -17,7 +17,8 @@ from fabric import Config, Connection
 from paramiko.ssh_exception import ConfigParseError, CouldNotCanonicalize, SSHException
 
 from firstlight.core.errors import HostError
-from firstlight.effects.ssh.identity import Account, Identities, expanded, wanted_files
+from firstlight.effects.homes import expanded
+from firstlight.effects.ssh.identity import Account, Identities, wanted_files
 from firstlight.effects.ssh.known_hosts import read
 from firstlight.effects.ssh.route import Hop, route
 from firstlight.effects.ssh.troubles import explain, is_crowded

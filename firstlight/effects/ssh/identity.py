@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,8 @@ from pathlib import Path
 import paramiko
 from paramiko.ssh_exception import BadAuthenticationType, SSHException
 
-from firstlight.core.command import quote
 from firstlight.core.errors import HostError
+from firstlight.effects.homes import expanded, home_relative
 from firstlight.effects.ssh.known_hosts import fingerprint
 
 DEFAULTS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
@@ -123,19 +122,6 @@ def wanted_files(
         remedy = "correct `identity` of this host in the inventory, or put the key there"
         raise HostError(f"its identity file {given} does not exist", where=where, remedy=remedy)
     return (path,), True
-
-
-def expanded(text: str) -> Path:
-    """A path with its `~` resolved, where there is such a home; as it is where there is none."""
-    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser() raises RuntimeError
-
-
-def home_relative(path: Path) -> str:
-    """A path as a person would type it in a shell."""
-    home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() fails where there is none
-    if path.is_relative_to(home):
-        return f"~/{quote(path.relative_to(home))}"
-    return quote(path)
 
 
 def _public_halves(files: Sequence[Path]) -> frozenset[bytes]:

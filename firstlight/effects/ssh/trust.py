@@ -10,7 +10,7 @@ import paramiko
 
 from firstlight.core.command import Command, quote
 from firstlight.core.errors import Untrusted
-from firstlight.effects.ssh.identity import home_relative
+from firstlight.effects.homes import home_relative
 from firstlight.effects.ssh.known_hosts import (
     KnownKey,
     Verdict,
