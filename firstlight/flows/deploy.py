@@ -16,13 +16,13 @@ from firstlight.flows import programs, server, target
 from firstlight.flows.closing import closing
 from firstlight.flows.failures import known
 from firstlight.flows.launching import Launching
-from firstlight.flows.reach import look
 from firstlight.flows.target import Case
 from firstlight.serve.deploy import (
     STARTING,
     audit_step,
     back_steps,
     file_steps,
+    latest,
     proof_steps,
     record_step,
     start_steps,
@@ -154,19 +154,15 @@ def _undo(case: Case, goal: target.Goal) -> None:
     case.console.say("  stopping the new server")
     back = [stop_step(goal.target.service)]
     if _is_overtaken(case, goal):
-        case.console.say("  another deploy has started its own server meanwhile: that one stays")
+        case.console.say("  another deploy has begun meanwhile: what it starts stays")
     elif goal.old is not None:
         back += back_steps(goal.old)
     execute.execute(Plan("deploy", case.host.name, tuple(back)), goal.sites, case.console)
 
 
 def _is_overtaken(case: Case, goal: target.Goal) -> bool:
-    """True when what was started last is neither ours nor what was started when we looked."""
-    before, now = (
-        seen.deployments[case.profile.name].started if case.profile.name in seen.deployments else ""
-        for seen in (case.seen, look(case.shell))
-    )
-    return now not in (before, goal.target.manifest.id)
+    """True when a deploy of the profile has begun after this one."""
+    return case.shell.run(latest(goal.target)).text.strip() not in ("", goal.target.manifest.id)
 
 
 def _data(manifest: Manifest, proof: object, changed: bool) -> dict[str, object]:

@@ -17,12 +17,15 @@ from firstlight.serve.render import (
 )
 
 # Each link is renamed into place. `previous` is what a rollback would go back to; `started` lets
-# a later deploy find a server that was left while it started.
+# a later deploy find a server that was left while it started; `coming` tells a deploy that another
+# one has begun after it.
 _POINT = """\
 cd -- "$1" || return
 point() { ln -sfn -- "$2" "$1.new" && mv -T -- "$1.new" "$1"; }
 """
 _STARTED = _POINT + 'point started "$2"\n'
+_COMING = _POINT + 'point coming "$2"\n'
+_LATEST = 'readlink -- "$1/coming" || true\n'
 _SWITCH = f"""\
 {_POINT}
 was=$(readlink -- current)
@@ -94,6 +97,9 @@ def start_steps(
     if linger_for is not None:
         run = Run(launch.enable_linger(linger_for))
         yield Step("linger", f"let services of {linger_for} outlive a login", run)
+    home = target.service.home
+    coming = Run(Script(_COMING, (str(home.parent), home.name)))
+    yield Step("coming", "note which deployment is coming", coming)
     if old is not None:
         yield stop_step(old)
     port, looks = target.manifest.port, 25 if old is not None else 5
@@ -102,6 +108,11 @@ def start_steps(
     yield _mark_step(target.service)
     title = f"start the server ({target.service.launcher})"
     yield Step("start", title, Run(launch.start(target.service), _patience(target.service)))
+
+
+def latest(target: Target) -> Script:
+    """Print the id of the deployment whose deploy began last, nothing where none did."""
+    return Script(_LATEST, (str(target.service.home.parent),))
 
 
 def back_steps(old: launch.Deployment) -> Iterator[Step]:

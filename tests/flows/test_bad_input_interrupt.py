@@ -22,7 +22,7 @@ from tests.flows.tiny import Tiny, make_tiny
 pytestmark = pytest.mark.slow
 
 BUILD_STEPS = 7
-DEPLOY_STEPS = 10
+DEPLOY_STEPS = 11
 
 
 def typing(tiny: Tiny, *words: str) -> pexpect.spawn[str]:

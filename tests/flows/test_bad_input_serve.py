@@ -224,14 +224,14 @@ def test_two_deploys_at_once_leave_the_later_server(built: Tiny) -> None:
             built.loading.unlink()
             done, _ = second.communicate(timeout=120)
     assert first.returncode == 4, said + wrong
-    assert "another deploy has started its own server meanwhile: that one stays" in said
+    assert "another deploy has begun meanwhile: what it starts stays" in said
     assert second.returncode == 0, done
     found = entry(built)
     assert (found["current"], found["healthy"], len(built.servers())) == (True, True, 1)
 
 
 def test_a_server_without_its_supervisor_is_stopped_all_the_same(served: Tiny) -> None:
-    (pid,) = served.root.glob("deployments/tiny/*/pid")
+    pid = served.root / "deployments/tiny/current/pid"
     os.kill(int(pid.read_text().split()[0]), signal.SIGKILL)
     assert entry(served)["state"] == "lost"
     assert len(served.servers()) == 1
@@ -240,7 +240,7 @@ def test_a_server_without_its_supervisor_is_stopped_all_the_same(served: Tiny) -
 
 
 def test_a_deployment_that_is_damaged_hides_nothing_and_is_replaced(served: Tiny) -> None:
-    (manifest,) = served.root.glob("deployments/tiny/*/manifest.json")
+    manifest = served.root / "deployments/tiny/current/manifest.json"
     manifest.write_text('{"schema": 1')
     found = entry(served)
     assert found["state"] == "damaged" and "manifest.json cannot be read" in found["detail"]

@@ -62,8 +62,8 @@ def test_a_port_is_looked_at_once_more_after_the_old_server_and_before_the_new(
 ) -> None:
     old = target(tmp_path / "old").service
     steps = list(deploy.start_steps(target(tmp_path / "new"), old, None))
-    assert [step.id for step in steps] == ["stop", "port", "mark", "start"]
-    assert steps[1].title == "see that port 30000 is free"
+    assert [step.id for step in steps] == ["coming", "stop", "port", "mark", "start"]
+    assert steps[2].title == "see that port 30000 is free"
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
@@ -72,7 +72,7 @@ def test_a_port_that_was_taken_meanwhile(tmp_path: Path, family: socket.AddressF
         held.bind(("127.0.0.1" if family is socket.AF_INET else "::1", 0))
         held.listen()
         port = held.getsockname()[1]
-        (step, *_) = deploy.start_steps(target(tmp_path / "new", port), None, None)
+        (_, step, *_) = deploy.start_steps(target(tmp_path / "new", port), None, None)
         done = run(step)
         assert done.returncode == 1
         assert f"something listens on port {port} by now" in done.stderr
@@ -97,6 +97,16 @@ def test_only_its_own_unit_is_stopped(tmp_path: Path, ours: bool) -> None:
     assert (tmp_path / "calls").exists() == ours
     if ours:
         assert f"--user stop {service.unit}\n" in (tmp_path / "calls").read_text()
+
+
+def test_which_deploy_began_last(tmp_path: Path) -> None:
+    first, second = target(tmp_path / "first"), target(tmp_path / "second")
+    asked = Step("x", "x", Run(deploy.latest(first)))
+    assert (run(asked).returncode, run(asked).stdout) == (0, "")
+    for one in (first, second):
+        (coming, *_) = deploy.start_steps(one, None, None)
+        assert run(coming).returncode == 0
+    assert run(asked).stdout == "second\n"
 
 
 def test_what_is_switched_to_is_what_is_started(tmp_path: Path) -> None:
