@@ -39,8 +39,14 @@ def listed(text: str) -> tuple[str, ...]:
 
 def harmless(text: str) -> str:
     """A text of anybody's as a terminal may be given it: what it would obey is spelled out, as
-    `\\x1b`; new lines and tabs stay."""
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    `\\x1b`; new lines and tabs stay. JSON stays the JSON that it was."""
+    return _OBEYED.sub(_spelled, text)
+
+
+def _spelled(found: re.Match[str]) -> str:
+    # JSON has no control character below a space in it; the others it can spell so.
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < ord(" ") else f"\\u{code:04x}"
 
 
 def columns(rows: Iterable[tuple[str, ...]]) -> str:

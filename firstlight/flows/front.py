@@ -65,7 +65,8 @@ def _print(report: Any, as_json: bool) -> None:
         if as_json:
             import json
 
-            print(json.dumps(report.data, indent=2, ensure_ascii=not _takes_all()))
+            text = json.dumps(report.data, indent=2, ensure_ascii=not _takes_all())
+            print(harmless(text))
         elif report.text:
             print(harmless(report.text.rstrip("\n")))
         if sys.stdout is not None:

@@ -1,5 +1,7 @@
 """Figures as people read them."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -40,7 +42,7 @@ def test_what_is_listed_twice_or_left_empty_counts_once_or_not() -> None:
 
 def test_what_a_terminal_obeys_is_spelled_out() -> None:
     evil = "a\x1b[2J\x9b1A\rb\u202e\ud800"
-    assert harmless(evil) == r"a\x1b[2J\x9b1A\rb\u202e\ud800"
+    assert harmless(evil) == r"a\x1b[2J\u009b1A\x0db\u202e\ud800"
     kept = "\tβ, 中\u3000文, \U0001f469\u200d\U0001f467\n"
     assert harmless(kept) == kept
 
@@ -50,3 +52,5 @@ def test_of_any_text_nothing_is_left_that_moves_a_cursor(text: str) -> None:
     done = harmless(text)
     assert not any((ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 for c in done)
     assert harmless(done) == done
+    said = harmless(json.dumps({text: text}, ensure_ascii=False))
+    assert json.loads(said) == {text: text} and harmless(said) == said

@@ -16,7 +16,7 @@ def test_nothing_that_is_said_or_noted_moves_a_terminal() -> None:
     console.say("the engine said \x1b[1A\x1b[2K  bf16 is safe\r\n\tdone")
     console.note("building \x1b]0;title\x07")
     said, noted = stream.getvalue().split("\n\tdone\n")
-    assert said == r"the engine said \x1b[1A\x1b[2K  bf16 is safe\r"
+    assert said == r"the engine said \x1b[1A\x1b[2K  bf16 is safe\x0d"
     assert noted == "  ... building \\x1b]0;title\\x07\n"
 
 
