@@ -112,7 +112,7 @@ def build(
         shown = preview(framed(laid.plan, first, laid.ground, hold))
         return Report(shown if dry_run else f"{told} is in place", data)
     look_ahead(laid.needs, task.facts, name, console)
-    with holding(laid.ground, hold, console):
+    with holding(laid.ground, laid.plan, hold, console):
         laid = _lay(task, wish, look(shell), console, dry_run)
         took = _carry_out(root, laid, task.order.stack.title, console)
     return Report(f"{told} is built ({took})", {**data, "built": True})

@@ -39,7 +39,7 @@ def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False)
         if dry_run:
             return Report(preview(framed(plan, (), ground, what)), data)
         if plan.steps:
-            with holding(ground, what, console):
+            with holding(ground, plan, what, console):
                 # What was seen before may have been pruned since.
                 ground, plan = lay()
                 execute.execute(plan, ground.sites, console)

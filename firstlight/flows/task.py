@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from firstlight.build.capacity import room
 from firstlight.build.order import Order
 from firstlight.build.recipe import Python
 from firstlight.build.steps import Site
-from firstlight.core.plan import Plan, Step
+from firstlight.core.plan import Plan, Ship, Step
 from firstlight.effects import execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
@@ -83,8 +84,8 @@ def framed(plan: Plan, first: tuple[Step, ...], ground: Ground, what: tuple[str,
 
 
 @contextlib.contextmanager
-def holding(ground: Ground, what: tuple[str, str], console: Console) -> Iterator[None]:
-    """Hold the host, and this machine where it downloads for the host.
+def holding(ground: Ground, plan: Plan, what: tuple[str, str], console: Console) -> Iterator[None]:
+    """Hold the host, and this machine where it downloads for the host or sends it what it has.
 
     `what` is the name of the hold and how people read it. What was seen before may be gone by
     then; nothing is pruned from then on.
@@ -92,6 +93,15 @@ def holding(ground: Ground, what: tuple[str, str], console: Console) -> Iterator
     host, here = ground.sites["host"], ground.sites["controller"]
     with contextlib.ExitStack() as holds:
         holds.enter_context(held(host.shell, host.root, *what, console))
-        if ground.depot.route == "controller" and not host.shell.host.is_local:
+        if not host.shell.host.is_local and _takes_from(plan, here.root):
             holds.enter_context(held(here.shell, here.root, *what, console))
         yield
+
+
+def _takes_from(plan: Plan, here: PurePosixPath) -> bool:
+    """True when a plan counts on what lies below this machine's own root."""
+    sent = [
+        file for step in plan.steps if isinstance(step.action, Ship) for file in step.action.files
+    ]
+    fetches = any(step.where == "controller" for step in plan.steps)
+    return fetches or any(PurePosixPath(file.source).is_relative_to(here) for file in sent)

@@ -50,12 +50,12 @@ def both(
     first = begin(task, seen, console, dry_run)
     found, site = ground(task, seen, console, dry_run)
     what = (f"twice-{component}", f"build of {component} in two places")
+    steps = (*_steps(task, component, site), *_after(task, component))
+    plan = Plan("build", task.host, steps)
     if dry_run:
-        steps = (*_steps(task, component, site), *_after(task, component))
-        plan = framed(Plan("build", task.host, steps), first, found, what)
-        return Report(preview(plan), {"component": component})
+        return Report(preview(framed(plan, first, found, what)), {"component": component})
     look_ahead((need(task.order.choices[component], task.order),), task.facts, task.host, console)
-    with holding(found, what, console):
+    with holding(found, plan, what, console):
         found, site = ground(task, look(shell), console, dry_run)
         told = _compared(root, task, component, found, site, console)
     text = render_comparison(told, ("the first build", "the second build"))
