@@ -156,7 +156,7 @@ _ERROR = re.compile(
     r"|^\s*(?:ERROR|FATAL|CRITICAL|error|fatal)\b|^\s*(?:nvcc|ptxas|nvlink|cudafe\+\+) fatal"
     r"|^\s*CMake (?:Internal )?Error|^\s*\[(?:ERROR|FATAL|error)\]|- (?:ERROR|CRITICAL) - "
     r"|^\s*[a-z_][\w.]*(?:\.[A-Z]\w*)?(?:Error|Exception)(?::|$)"
-    r"|^\s*[A-Z]\w*(?:Error|Exception|Exit)(?::|$)"
+    r"|^\s*(?:[A-Z]\w*(?:Error|Exception|Exit)|Exception)(?::|$)"
     r"|undefined reference to |cannot find -l|command not found|: not found$|panicked at"
     r"|: No such file or directory|: Permission denied|: cannot |[Cc]ore dumped"
     r"|^\s*(?:Killed|Segmentation fault|Aborted)\b|\bfailed: |^\*\*\* "

@@ -213,6 +213,10 @@ PermissionError: [Errno 13] Permission denied: 'LICENSE'
 => torch.AcceleratorError: CUDA error: nobody knows this
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 """,
+    "an exception without its traceback": """\
+ok
+=> Exception: nobody knows this
+""",
     "an index": """\
 Traceback (most recent call last):
   File 'z'
