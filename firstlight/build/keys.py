@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from firstlight.build.choose import Choice
 from firstlight.build.digest import short
-from firstlight.build.lock import LockFile, PythonLock
-from firstlight.build.recipe import Stack
+from firstlight.build.lock import LockFile
+from firstlight.build.recipe import Python, Stack
 from firstlight.build.release import Artifact, Layout, Patch, artifact
 
 # Counts up when what our programs do to a source, or to a toolkit's wheels, changes the bits.
@@ -28,13 +28,13 @@ def built_artifact(
     layout: Layout,
     choice: Choice,
     stack: Stack,
-    locks: tuple[LockFile, PythonLock],
+    lock: LockFile,
+    series: Python,
     patches: Iterable[Patch],
     made: Mapping[str, Artifact],
 ) -> Artifact:
-    """What a component's source becomes; `made` are the artifacts that it needs."""
-    lock, python = locks
-    build = choice.build
+    """What a component's source becomes for one CPython; `made` are the artifacts that it needs."""
+    python, build = lock.pythons[series], choice.build
     assert build is not None
     recipe = build.model_dump(
         mode="json", include={"backend", "project", "subdir", "env", "config", "cmake"}
@@ -50,6 +50,8 @@ def built_artifact(
             "arch": [stack.arch, list(stack.arch_list)],
             "sources": [[one.name, one.sha256] for one in lock.archives[choice.name]],
             "patches": [[patch.sha256, patch.load_bearing] for patch in patches],
+            # What is built with wheels for any CPython may itself be for one alone.
+            "python": series,
             "wheels": sorted(wheel.sha256 for wheel in python.build.get(choice.name, ())),
             "toolkit": [stack.toolkit, stack.cuda],
             "needs": sorted(made[name].key for name in choice.needs if name in made),

@@ -106,8 +106,8 @@ def _artifact(order: Order, choice: Choice, made: Mapping[str, Artifact]) -> Art
     if choice.source.kind == "toolkit":
         return toolkit_artifact(order.layout, choice, order.lock, order.stack.cuda)
     if choice.from_source:
-        locks = (order.lock, lock_of(order))
-        return built_artifact(order.layout, choice, order.stack, locks, patches, made)
+        stack, lock = order.stack, order.lock
+        return built_artifact(order.layout, choice, stack, lock, order.python, patches, made)
     programs = [order.programs[name].sha256 for name in _REPACKING]
     published = sources(order)[choice.name]
     return patched_artifact(order.layout, choice, published, patches, programs)

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from firstlight.build.compiling import refused
+from firstlight.build.order import artifacts
 from firstlight.flows.orders import all_orders
 from tests.flows.project import REPO
 
@@ -29,3 +30,16 @@ def test_a_refused_wheel_can_be_looked_at_by_the_line_that_is_told(
         "invoke", "verify", "--host", "gpu01", *arch,
         "--wheel", f"/srv/first light/build/refused-{component}/k-1.whl",
     ]  # fmt: skip
+
+
+def test_what_is_built_for_one_python_is_not_taken_for_another() -> None:
+    """Also where the wheels that it is built with are those of any: its own may be of one alone."""
+    orders = all_orders(REPO, STACK, ROOT)
+    assert {one.name for one in orders["3.12"].choices.values() if one.from_source} == {
+        "flash-attn", "flashinfer-python",
+    }  # fmt: skip
+    for name in ("flash-attn", "flashinfer-python"):
+        keys = {artifacts(order)[name].key for order in orders.values()}
+        assert len(keys) == len(orders) == 3
+    # A toolkit is of no Python.
+    assert len({artifacts(order)["cuda-toolkit"].key for order in orders.values()}) == 1
