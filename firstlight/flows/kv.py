@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from firstlight.accuracy import attention, card, cardjson, cardtext, checkpoint, kvneed
 from firstlight.accuracy.checkpoint import Checkpoint
-from firstlight.accuracy.configkeys import overridden
+from firstlight.accuracy.declared import CONFIG
 from firstlight.accuracy.fitting import Workload
 from firstlight.accuracy.geometry import Geometry, Unknown
 from firstlight.accuracy.kvflags import COUNTS, Flags, flags, from_words
@@ -31,6 +31,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import readings, recipes, target
 from firstlight.flows.facts import ask_facts
+from firstlight.flows.gate import OVERRIDE
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
 from firstlight.hosts.survey import Survey
@@ -121,12 +122,11 @@ def _checkpoint(
         reading = readings.named(shell, model)
     else:
         reading = readings.own(shell, inventory, wanted.model, seen, console)
-    found = checkpoint.describe(reading)
-    if not found.config:
+    if not reading.documents.get(CONFIG):
         why = next((flaw.what for flaw in reading.findings if flaw.severity == "error"), "none")
         what = f"no config.json of the model can be read in {reading.folder}: {why}"
         raise HostError(what, where=shell.host.name, remedy=_ALONE)
-    return found
+    return checkpoint.describe(reading, args_of(wanted).get(OVERRIDE))
 
 
 def args_of(profile: Profile) -> dict[str, JsonValue]:
@@ -138,14 +138,14 @@ def args_of(profile: Profile) -> dict[str, JsonValue]:
 
 
 def ground_of(goal: Host, wanted: Profile, version: str, found: Checkpoint) -> Ground:
-    """The shapes and flags to compute with; raises HostError for a model that no rule knows."""
-    args = args_of(wanted)
-    config = overridden(found.config, args.get("json_model_override_args"))
-    geometry = attention.describe(config)
+    """The shapes and flags to compute with; raises HostError for a model that no rule knows.
+
+    `found` is the checkpoint as the engine takes it, with what the flags lay over its config."""
+    geometry = attention.describe(found.config)
     if isinstance(geometry, Unknown):
         fix = "the figures would be a guess; add the class to firstlight/accuracy/classes.py"
         raise HostError(f"not computed: {geometry}", where=found.reading.folder, remedy=fix)
-    said = flags(version, args, wanted.env, stateful=bool(geometry.states))
+    said = flags(version, args_of(wanted), wanted.env, stateful=bool(geometry.states))
     return Ground(goal.name, wanted, found, geometry, said)
 
 

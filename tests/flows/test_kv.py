@@ -205,6 +205,15 @@ def test_a_model_of_no_table_lists_what_is_not_known(tmp_path: Path) -> None:
         told(project(tmp_path), model=str(PurePosixPath(folder)), memory="10")
 
 
+def test_the_context_of_an_override_is_that_of_the_card(tmp_path: Path) -> None:
+    """The card went by the length in the file, which the engine does not."""
+    text, _ = told(
+        project(tmp_path, "json_model_override_args: {max_position_embeddings: 65000}"),
+        memory="17.4",
+    )
+    assert "requests of 65,000 at once" in text
+
+
 @pytest.mark.parametrize("override", ["{num_hidden_layers: 4}", "'{\"num_hidden_layers\": 4}'"])
 def test_an_override_of_the_config_is_laid_over_it(tmp_path: Path, override: str) -> None:
     made = project(tmp_path, f"json_model_override_args: {override}")
