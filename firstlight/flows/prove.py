@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from firstlight.accuracy.configkeys import overridden
 from firstlight.accuracy.kvflags import COUNTS, flags
 from firstlight.accuracy.kvlaunch import Launch
 from firstlight.core.command import Script
@@ -16,6 +17,7 @@ from firstlight.core.words import columns
 from firstlight.effects import http
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
+from firstlight.flows.gate import OVERRIDE
 from firstlight.flows.kv import args_of
 from firstlight.serve import effective, smoke
 from firstlight.serve.effective import Difference, Effective
@@ -65,11 +67,17 @@ def prove(
 def _elements(shell: Shell, made: Manifest, profile: Profile) -> int | None:
     """Numbers in the KV cache for one token on one rank, where the model's config tells."""
     config = shell.run(Script('cat -- "$1/config.json"', args=(made.model,)))
-    ranks = ranks_of(profile)
+    return elements_of(config.text, profile)
+
+
+def elements_of(config: str, profile: Profile) -> int | None:
+    """The same from the text of a config.json, and what the flags lay over it."""
+    ranks, override = ranks_of(profile), args_of(profile).get(OVERRIDE)
     try:
-        return effective.elements_per_token(json.loads(config.text), ranks) if ranks else None
-    except ValueError:
+        found = overridden(json.loads(config), override)
+    except (ValueError, TypeError):
         return None
+    return effective.elements_per_token(found, ranks) if ranks else None
 
 
 def ranks_of(profile: Profile) -> int | None:

@@ -135,7 +135,8 @@ def elements_per_token(config: object, ranks: int = 1) -> int | None:
     attention, a config with keys of its own for heads or layers).
     """
     kinds = _get(config, "layer_types")
-    plain = not kinds or (isinstance(kinds, list) and set(kinds) == {"full_attention"})
+    listed = isinstance(kinds, list) and all(kind == "full_attention" for kind in kinds)
+    plain = not kinds or listed
     if not plain or any(_get(config, key) for key in _UNPLAIN):
         return None
     heads = human_count(_get(config, "num_attention_heads"))

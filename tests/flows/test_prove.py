@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
 
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Result
-from firstlight.flows.prove import prove, ranks_of
+from firstlight.flows.prove import elements_of, prove, ranks_of
 from firstlight.hosts.inventory import Host
 from firstlight.serve.manifest import Manifest
 from firstlight.serve.profile import Profile, Question, Smoke
@@ -51,6 +52,24 @@ def test_who_shares_the_heads_of_a_token(
     args: dict[str, Any], words: tuple[str, ...], ranks: int | None
 ) -> None:
     assert ranks_of(profile(*words, **args)) == ranks
+
+
+CONFIG = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 32,
+    "hidden_size": 512,
+}
+
+
+@pytest.mark.parametrize("override", [{"num_hidden_layers": 2}, '{"num_hidden_layers": 2}'])
+def test_a_pool_is_held_against_the_model_that_the_flags_make(override: Any) -> None:
+    """A server with fewer layers than the file says failed its proof for the size of its pool."""
+    text = json.dumps(CONFIG)
+    assert elements_of(text, profile()) == 4 * (64 + 64) * 32
+    assert elements_of(text, profile(json_model_override_args=override)) == 4 * (64 + 64) * 2
+    for odd in ("", "[]", "3", "null", "{"):
+        assert elements_of(odd, profile(json_model_override_args=override)) is None
 
 
 def test_a_server_that_is_gone_is_asked_one_question() -> None:

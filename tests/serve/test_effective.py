@@ -174,6 +174,7 @@ def test_numbers_per_token() -> None:
     ):
         assert elements_per_token(SMOL | {key: value}) is None
     assert elements_per_token([]) is None
+    assert elements_per_token(SMOL | {"layer_types": [{"a": 1}, ["full_attention"]]}) is None
 
 
 JSON = st.recursive(
