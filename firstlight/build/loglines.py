@@ -61,7 +61,7 @@ def is_refused(line: str) -> bool:
 
 def goes_on(line: str) -> bool:
     """True where a new step has begun or one ended well: what was wrong before was survived."""
-    return bool(_GOES_ON.search(line))
+    return any(text in line for text in _STEPS) and bool(_GOES_ON.search(line))
 
 
 def error_weight(line: str, low: str, exception: bool) -> int | None:
@@ -121,6 +121,7 @@ _MILD = re.compile(
     r"|Compiling \S+ v|Downloading|Collecting|Using cached|Installing collected)\b"
 )
 
+_STEPS = ("[1/", "-- ", "Successfully ", ": checked out '")
 _GOES_ON = re.compile(
     r"^\s*\[1/\d+\] |\bSuccessfully (?:installed|built)\b|: checked out '"
     r"|^\s*-- (?:Configuring|Generating) done"
