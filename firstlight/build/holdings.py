@@ -14,8 +14,6 @@ from firstlight.build.hold import Hold
 from firstlight.core.errors import HostError
 from firstlight.hosts.survey import MARK
 
-ELSEWHERE = "elsewhere"
-
 
 @dataclass(frozen=True)
 class Extent:

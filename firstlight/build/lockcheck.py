@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from packaging.utils import canonicalize_name
 
 from firstlight.build.check import check_stack
-from firstlight.build.choose import Choice, choose
+from firstlight.build.choose import TOOLKIT, Choice, choose
 from firstlight.build.component import Component, Source, ToolkitSource, WheelSource
 from firstlight.build.lock import (
     LockFile,
@@ -18,6 +18,7 @@ from firstlight.build.lock import (
 )
 from firstlight.build.recipe import Stack, pin
 from firstlight.build.source import LockedSource, check_sdist, moved
+from firstlight.build.toolkit import pin_faults
 from firstlight.build.wheel import Wheel, fits, says
 from firstlight.core.errors import ConfigError, Fault
 from firstlight.core.schema import Document, Place, nearest
@@ -148,6 +149,9 @@ def _archive(
 def _unsound(stack: Stack, lock: LockFile) -> Iterator[tuple[Place, str]]:
     if lock.stack != stack.name:
         yield ("stack",), f"this is the lock of {lock.stack!r}, not of {stack.name!r}"
+    if TOOLKIT in stack.components and stack.toolkit == "pinned":
+        pins = {wheel.name: wheel.version for wheel in lock.toolkit}
+        yield from ((("toolkit",), text) for text in pin_faults(pins, stack.cuda))
     for python, locked in lock.pythons.items():
         yield from _bad_wheels(stack, python, lock.tools, ("tools",))
         yield from _bad_wheels(stack, python, lock.toolkit, ("toolkit",))

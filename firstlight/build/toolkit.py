@@ -53,14 +53,6 @@ NEEDED = (
     "lib64/stubs/libcuda.so",
 )
 
-# By these a toolkit, a compiler's flags or headers come in that nobody asked for.
-FOREIGN = (
-    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_LIBRARY_PATH"),
-    *("CUDACXX", "CUDAHOSTCXX", "CUDAFLAGS", "CUDAARCHS", "CUDAToolkit_ROOT", "CUDA_ROOT"),
-    *("CUDA_BIN_PATH", "CUDA_INC_PATH", "CUDA_LIB_PATH", "CUDA_TOOLKIT_ROOT_DIR"),
-    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "PYTORCH_NVCC"),
-)
-
 _PROBE = """\
 set -u
 home=$1
@@ -164,11 +156,17 @@ def _objection(toolkit: Toolkit, cuda: str) -> str:
         return "has no nvcc that starts"
     if minor(toolkit.nvcc) != cuda:
         return f"is CUDA {toolkit.nvcc}; the stack is built with CUDA {cuda}"
-    return f"lacks {', '.join(toolkit.missing)}" if toolkit.missing else ""
+    return ""
 
 
-def environment(home: PurePosixPath, around: Mapping[str, str]) -> dict[str, str]:
-    """`around` with this toolkit in it, the first on PATH, and no other by a variable."""
-    kept = {name: value for name, value in around.items() if name not in FOREIGN}
-    path = f"{home / 'bin'}:{kept['PATH']}" if kept.get("PATH") else str(home / "bin")
-    return {**kept, "CUDA_HOME": str(home), "CUDA_PATH": str(home), "PATH": path}
+def lacks(toolkit: Toolkit, cuda: str) -> str:
+    """What a person should know who builds with a toolkit that is not whole; "" for a whole one.
+
+    Not every build takes all of it, so it may do.
+    """
+    if not toolkit.missing:
+        return ""
+    rest = (
+        f"install CUDA {cuda} whole, or take the pinned toolkit, where something does not compile"
+    )
+    return f"{toolkit.path} lacks {', '.join(toolkit.missing)}; {rest}"

@@ -22,7 +22,7 @@ from firstlight.flows.ground import Ground
 from firstlight.flows.hold import holders, let_all_go
 from firstlight.flows.orders import Wish, built_release, look_ahead, wished
 from firstlight.flows.reach import look, opener, reached
-from firstlight.flows.task import Task, begin, framed, ground, holding
+from firstlight.flows.task import Task, begin, framed, ground, holding, require_host_toolkit
 from firstlight.flows.task import task as task_of
 from firstlight.flows.twice import both
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
@@ -111,6 +111,8 @@ def build(
     if dry_run or not laid.plan.steps:
         shown = preview(framed(laid.plan, first, laid.ground, hold))
         return Report(shown if dry_run else f"{told} is in place", data)
+    if laid.needs:
+        require_host_toolkit(task, console)
     look_ahead(laid.needs, task.facts, name, console)
     with holding(laid.ground, laid.plan, hold, console):
         laid = _lay(task, wish, look(shell), console, dry_run)

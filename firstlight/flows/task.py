@@ -11,6 +11,7 @@ from firstlight.build.capacity import room
 from firstlight.build.order import Order
 from firstlight.build.recipe import Python
 from firstlight.build.steps import Site
+from firstlight.build.toolkit import lacks, probe, read_probe, require_toolkit
 from firstlight.core.plan import Plan, Ship, Step
 from firstlight.effects import execute
 from firstlight.effects.console import Console
@@ -49,6 +50,20 @@ def task(
     order, python = chosen(orders, facts, shell.host.name)
     order = on_this_host(order, facts, shell.host.name, wish.arch)
     return Task(shell, inventory, order, python, facts)
+
+
+def require_host_toolkit(task: Task, console: Console) -> None:
+    """Say what the host's own CUDA toolkit lacks, where a stack takes that.
+
+    Raises HostError when no build can stand on it.
+    """
+    if not task.order.host_toolkit:
+        return
+    home, cuda = PurePosixPath(task.order.host_toolkit), task.order.stack.cuda
+    told = read_probe(home, task.shell.run(probe(home)).text)
+    require_toolkit(told, cuda, task.host)
+    if missing := lacks(told, cuda):
+        console.say(f"warning: {missing}")
 
 
 def begin(task: Task, seen: Survey, console: Console, dry_run: bool) -> tuple[Step, ...]:

@@ -19,7 +19,7 @@ from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import Ground
 from firstlight.flows.orders import Wish, look_ahead, wished
 from firstlight.flows.reach import look
-from firstlight.flows.task import Task, begin, framed, ground, holding
+from firstlight.flows.task import Task, begin, framed, ground, holding, require_host_toolkit
 from firstlight.flows.task import task as task_of
 from firstlight.hosts.inventory import Inventory, UnknownName
 from firstlight.hosts.survey import Survey
@@ -54,6 +54,7 @@ def both(
     plan = Plan("build", task.host, steps)
     if dry_run:
         return Report(preview(framed(plan, first, found, what)), {"component": component})
+    require_host_toolkit(task, console)
     look_ahead((need(task.order.choices[component], task.order),), task.facts, task.host, console)
     with holding(found, plan, what, console):
         found, site = ground(task, look(shell), console, dry_run)

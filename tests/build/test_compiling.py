@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import PurePosixPath
 
 import pytest
 
 from firstlight.build.compiling import refused
+from firstlight.build.lock import LockFile
+from firstlight.build.lockcheck import check_lock
 from firstlight.build.order import artifacts
+from firstlight.core.schema import load
+from firstlight.flows import recipes
 from firstlight.flows.orders import all_orders
 from tests.flows.project import REPO
 
@@ -43,3 +48,22 @@ def test_what_is_built_for_one_python_is_not_taken_for_another() -> None:
         assert len(keys) == len(orders) == 3
     # A toolkit is of no Python.
     assert len({artifacts(order)["cuda-toolkit"].key for order in orders.values()}) == 1
+
+
+def test_a_toolkit_of_two_releases_is_refused_when_its_lock_is_read() -> None:
+    """Not on a host, after gigabytes were fetched."""
+    document, components = recipes.stack(REPO, STACK)
+    path = f"recipes/locks/{STACK}.lock.yaml"
+    text = (REPO / path).read_text()
+    mixed = re.sub(
+        r"(name: nvidia-nvvm, version: )13\.0\.88(, file: nvidia_nvvm-)13\.0\.88",
+        r"\g<1>13.3.33\g<2>13.3.33",
+        text,
+    )
+    assert check_lock(document, load(text, path, LockFile), components) == ()
+    told = [one.message for one in check_lock(document, load(mixed, path, LockFile), components)]
+    assert told == [
+        "mixed toolkit: nvidia-cuda-nvcc 13.0.88 with nvidia-cuda-crt 13.0.88"
+        " and nvidia-nvvm 13.3.33",
+        "nvidia-nvvm 13.3.33 is not of CUDA 13.0",
+    ]

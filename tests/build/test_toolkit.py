@@ -9,12 +9,11 @@ import pytest
 
 from firstlight.build.toolkit import (
     COMPILER,
-    FOREIGN,
     NEEDED,
     PARTS,
     Toolkit,
-    environment,
     host_toolkit,
+    lacks,
     pin_faults,
     probe,
     read_probe,
@@ -24,8 +23,6 @@ from firstlight.build.toolkit import (
 from firstlight.core.errors import HostError
 from firstlight.hosts.tools import Cuda
 from tests.remote.toolkit_wheels import nvcc, pins
-
-HOME = PurePosixPath("/opt/cuda-13.0")
 
 
 def cuda(path: str, version: str | None, real: str = "") -> Cuda:
@@ -124,15 +121,19 @@ def test_a_whole_toolkit_serves(tmp_path: Path) -> None:
     told = ask(toolkit(tmp_path / "cuda's own"))
     assert told.nvcc == "13.0.88"
     require_toolkit(told, "13.0", "gpu01")
+    assert lacks(told, "13.0") == ""
 
 
 def test_what_is_missing_is_listed(tmp_path: Path) -> None:
     folder = toolkit(tmp_path / "cuda")
     for gone in ("include/cublasLt.h", "lib64/stubs/libcuda.so"):
         (folder / gone).unlink()
-    assert objection(ask(folder)) == (
-        f"gpu01: {folder} lacks include/cublasLt.h, lib64/stubs/libcuda.so\n"
-        "  -> install CUDA 13.0 whole, or take the pinned toolkit"
+    told = ask(folder)
+    # A build that takes none of that does with it.
+    require_toolkit(told, "13.0", "gpu01")
+    assert lacks(told, "13.0") == (
+        f"{folder} lacks include/cublasLt.h, lib64/stubs/libcuda.so; install CUDA 13.0 whole, or "
+        "take the pinned toolkit, where something does not compile"
     )
 
 
@@ -156,18 +157,3 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     told = ask(tmp_path / "cuda")
     assert told.missing == NEEDED
     assert "has no nvcc that starts" in objection(told)
-
-
-def test_a_build_hears_of_one_toolkit_only() -> None:
-    around = dict.fromkeys(FOREIGN, "/site-packages/nvidia/cu13/include")
-    around |= {"PATH": "/usr/local/cuda-13.3/bin:/usr/bin", "CUDA_HOME": "/usr/local/cuda-13.3"}
-    assert environment(HOME, {**around, "HOME": "/root"}) == {
-        "CUDA_HOME": "/opt/cuda-13.0",
-        "CUDA_PATH": "/opt/cuda-13.0",
-        "PATH": "/opt/cuda-13.0/bin:/usr/local/cuda-13.3/bin:/usr/bin",
-        "HOME": "/root",
-    }
-
-
-def test_without_a_path_no_empty_entry_means_the_current_folder() -> None:
-    assert environment(HOME, {})["PATH"] == "/opt/cuda-13.0/bin"
