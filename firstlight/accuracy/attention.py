@@ -1,6 +1,6 @@
 """The accuracy room: from a config.json to what each layer keeps, or to the facts that lack.
 
-    describe(json.loads(text)) -> Geometry | Unknown
+    describe(json.loads(text), version) -> Geometry | Unknown
 
 Known are the kinds that SGLang sizes (facts: §3.2 and §3.3 of its interface, the class lists in
 `classes`): MHA/GQA with separate key and value dims, MLA, DSA, two pools for sliding windows,
@@ -11,16 +11,19 @@ that is not known, or an absent key gives `Unknown` with a line for each. Never 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from firstlight.accuracy.classes import (
     BY_RANK,
-    INDEXED,
     KNOWN,
     LATENT,
     NOT_MODELLED,
     STATEFUL,
     TWO_POOLS,
+    has_one_pool,
+    indexed_in,
 )
+from firstlight.accuracy.configclasses import filled
 from firstlight.accuracy.configkeys import (
     Config,
     absent,
@@ -31,6 +34,7 @@ from firstlight.accuracy.configkeys import (
     text_config,
 )
 from firstlight.accuracy.geometry import Geometry, Heads, Latent, Layer, Unknown
+from firstlight.accuracy.kvrules import NEWEST
 from firstlight.accuracy.layerkinds import Kinds, indexed, layer_kinds
 from firstlight.accuracy.states import STATE_FORMS, StateForm, state_form
 
@@ -47,23 +51,32 @@ _HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
 
 
-def describe(config: Config) -> Geometry | Unknown:
+def describe(
+    config: Config, version: str = NEWEST, *, one_pool: bool = False
+) -> Geometry | Unknown:
     """What a model keeps for a token and for a request. `config` is its config.json, parsed.
 
-    A mapping without `architectures` is read by its form alone; that is for facts from elsewhere,
-    a checkpoint has the key.
+    `version` is the engine's; `one_pool`: this launch keeps the layers that slide beside the others
+    (kvwindow.in_one_pool). A mapping without `architectures` is read by its form alone; that is for
+    facts from elsewhere, a checkpoint has the key.
     """
-    name, text = architecture(config), text_config(config)
+    name = architecture(config)
+    text = filled(name, text_config(config))
     if name in NOT_MODELLED:
         return Unknown(name, (f"{NOT_MODELLED[name]}: not modelled here",))
-    kinds, lack = layer_kinds(name, text)
-    missing = tuple(_missing(name, text, kinds, lack))
+    kinds, lack = layer_kinds(name, text, version, one_pool)
+    index = _has_index(name, text, version)
+    missing = tuple(_missing(name, text, kinds, lack, index))
     if missing:
         return Unknown(name, missing)
-    return _geometry(name, text, kinds, multimodal(config))
+    full = _latent(name, text, index) if _is_latent(name, text) else _heads(text)
+    made = _geometry(name, text, kinds, full)
+    split = "sliding" in kinds or (not one_pool and has_one_pool(name, version))
+    first = TWO_POOLS.get(name, "") if split else ""
+    return replace(made, two_pools_since=first, multimodal=multimodal(config))
 
 
-def _missing(name: str, text: Config, kinds: Kinds, lack: str) -> Iterator[str]:
+def _missing(name: str, text: Config, kinds: Kinds, lack: str, index: bool) -> Iterator[str]:
     if name and name not in KNOWN:
         yield f"what attention {name} has: the class is in no table of this project"
     if not name and text.get("compress_ratios"):
@@ -73,9 +86,9 @@ def _missing(name: str, text: Config, kinds: Kinds, lack: str) -> Iterator[str]:
     if kinds and not {"full", "sliding", "both"} & {*kinds}:
         yield "a layer that keeps rows of tokens: a model of states alone is not sized here"
     if "full" in kinds or "both" in kinds or not kinds:
-        yield from _missing_rows(name, text)
+        yield from _missing_rows(name, text, index)
     if "sliding" in kinds:
-        yield from _missing_rows("", _without_rank(text))
+        yield from _missing_rows("", _without_rank(text), index=False)
     if "linear" in kinds or "both" in kinds:
         yield from _missing_state(text)
 
@@ -97,12 +110,12 @@ def _missing_state(text: Config) -> Iterator[str]:
         yield f"the sizes of the {state.kind} state (`{form.sign}` does not hold them)"
 
 
-def _missing_rows(name: str, text: Config) -> Iterator[str]:
+def _missing_rows(name: str, text: Config, index: bool) -> Iterator[str]:
     if _is_latent(name, text):
         yield from absent(text, latent_rank=("kv_lora_rank",))
         if count(text, "qk_rope_head_dim", least=0) is None and not text.get("use_mla_nope"):
             yield "rope dim of the latent row: qk_rope_head_dim is not given"
-        if _has_index(name, text):
+        if index:
             yield from absent(text, index_dim=("index_head_dim",))
         return
     yield from absent(text, attention_heads=(*_QUERY_HEADS, *_KV_HEADS))
@@ -124,18 +137,16 @@ def _is_latent(name: str, text: Config) -> bool:
     return (bool(name) or text.get("kv_lora_rank") is not None) and text.get("use_mla") is not False
 
 
-def _has_index(name: str, text: Config) -> bool:
+def _has_index(name: str, text: Config, version: str) -> bool:
     if name:
-        return name in INDEXED and (
-            text.get("index_topk") is not None or text.get("index_head_dim") is not None
-        )
+        return name in indexed_in(version) and text.get("index_topk") is not None
     return text.get("index_head_dim") is not None
 
 
-def _latent(name: str, text: Config) -> Latent:
+def _latent(name: str, text: Config, indexed: bool) -> Latent:
     nope = name.startswith("BailingMoeV3") and bool(text.get("use_mla_nope"))
     rope = 0 if nope else count(text, "qk_rope_head_dim", least=0) or 0
-    index = count(text, "index_head_dim") or 0 if _has_index(name, text) else 0
+    index = count(text, "index_head_dim") or 0 if indexed else 0
     rank = count(text, "kv_lora_rank") or 0
     return Latent(rank, rope, index, count(text, "index_kpool") or 1)
 
@@ -179,8 +190,7 @@ def _sliding_heads(text: Config) -> Heads:
     return Heads(heads or _kv_heads(text), dim, count(text, "swa_v_head_dim") or dim)
 
 
-def _geometry(name: str, text: Config, kinds: Kinds, sees: bool) -> Geometry:
-    full = _latent(name, text) if _is_latent(name, text) else _heads(text)
+def _geometry(name: str, text: Config, kinds: Kinds, full: Heads | Latent) -> Geometry:
     form = state_form(text) if {"linear", "both"} & {*kinds} else None
     made = tuple(_layers(text, kinds, full, form))
     nextn = count(text, "num_nextn_predict_layers", least=0)
@@ -192,8 +202,6 @@ def _geometry(name: str, text: Config, kinds: Kinds, sees: bool) -> Geometry:
         draft=(Layer(full),) * heads,
         nextn=nextn,
         window=count(text, "sliding_window", "sliding_window_size", "attention_chunk_size") or 0,
-        two_pools_since=TWO_POOLS.get(name, "") if "sliding" in kinds else "",
-        multimodal=sees,
         context=count(text, "max_position_embeddings", "seq_length", "n_positions"),
         notes=tuple(_notes(name, text, full)),
     )
@@ -235,3 +243,5 @@ def _notes(name: str, text: Config, full: Heads | Latent) -> Iterator[str]:
         yield "layers that share K and V are priced with rows of their own, as the engine does"
     if name in STATEFUL and text.get("mamba_ssm_dtype") is None:
         yield "the config names no mamba_ssm_dtype: float32, the engine's default"
+    if isinstance(full, Latent) and full.index_dim and text.get("learnable_sink"):
+        yield f"{name} has learnable sinks: the engine takes a cache of 16 bits alone"

@@ -11,6 +11,7 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from firstlight.accuracy.configclasses import filled
 from firstlight.accuracy.configkeys import architecture, count, layers, overridden, text_config
 from firstlight.accuracy.declared import CONFIG, Quantisation, quantisation
 from firstlight.accuracy.layerkinds import layer_kinds
@@ -229,7 +230,8 @@ def _draft(reading: Reading, text: Object, depth: int | None) -> Draft:
 
 def _stateful(config: Object, text: Object, depth: int | None) -> frozenset[int]:
     """Layers that keep no rows of tokens, as far as config.json says it."""
-    kinds, _ = layer_kinds(architecture(config), text)
+    name = architecture(config)
+    kinds, _ = layer_kinds(name, filled(name, text))
     # Where a block is several layers, names do not count as kinds do.
     return frozenset(n for n, kind in enumerate(kinds) if kind == "linear" and len(kinds) == depth)
 

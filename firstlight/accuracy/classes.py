@@ -6,6 +6,8 @@ A class that is in no table here is unknown: its attention is asked for, not gue
 
 from __future__ import annotations
 
+from firstlight.accuracy.kvrules import since
+
 # Every layer keeps K and V of its own heads in one pool; also where the model slides a window
 # over some layers, since the engine keeps whole rows for those too (Gemma 2 and 3, Cohere 2).
 _PLAIN = """
@@ -49,17 +51,26 @@ XverseForCausalLM XverseMoEForCausalLM XverseMoeForCausalLM YiVLForCausalLM
 _LATENT = """
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
 DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM DeepseekVL2ForCausalLM
-DotsVLMForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM KimiK25ForConditionalGeneration
+DotsVLMForCausalLM Glm4MoeLiteForCausalLM Glm5NextForConditionalGeneration GlmMoeDsaForCausalLM
+HYV4ForCausalLM KimiK25ForConditionalGeneration
 KimiK3ForConditionalGeneration KimiK3LinearForCausalLM KimiLinearForCausalLM
 KimiVLForConditionalGeneration LongcatFlashForCausalLM MiniCPM3ForCausalLM
 MistralLarge3ForCausalLM PixtralForConditionalGeneration SarvamMLAForCausalLM
 """
 
-# Of those, the ones whose `index_topk` switches the sparse index (DSA) on.
-_INDEXED = """
-DeepseekV32ForCausalLM DeepseekV3ForCausalLM GlmMoeDsaForCausalLM LongcatFlashForCausalLM
-MistralLarge3ForCausalLM PixtralForConditionalGeneration
-"""
+# The ones whose `index_topk` switches the sparse index (DSA) on, by the first version read in which
+# it does (`is_deepseek_nsa`, 0.5.3 to 0.5.12; `is_deepseek_dsa`, 0.5.16, 0.5.23 model_config:191).
+INDEXED: dict[str, str] = {
+    "DeepseekV3ForCausalLM": "0.5.3",
+    "DeepseekV32ForCausalLM": "0.5.3",
+    "MistralLarge3ForCausalLM": "0.5.7",
+    "PixtralForConditionalGeneration": "0.5.7",
+    "GlmMoeDsaForCausalLM": "0.5.9",
+    "LongcatFlashForCausalLM": "0.5.16",
+    "Dots3NoteForCausalLM": "0.5.20",
+    "Glm5NextForConditionalGeneration": "0.5.20",
+    "HYV4ForCausalLM": "0.5.20",
+}
 
 # Two pools, one for the layers that slide; since which version (`is_hybrid_swa_model`, 0.5.9:1320,
 # 0.5.23:2651; before 0.5.8 `is_hybrid_model` and a flag of its own for Llama 4).
@@ -85,10 +96,17 @@ TWO_POOLS: dict[str, str] = {
     "BeamForCausalLM": "0.5.23",
 }
 
+# Of those, the ones that are older than their two pools; the others came with them.
+ONE_POOL_FIRST: dict[str, str] = {
+    "Llama4ForConditionalGeneration": "0.4.5",
+    "GptOssForCausalLM": "0.5.1",
+}
+
 # Some layers keep a state of fixed size for each request, instead of or beside K and V.
 _STATEFUL = """
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
-FalconH1ForCausalLM GraniteMoeHybridForCausalLM InternS2PreviewForConditionalGeneration
+FalconH1ForCausalLM Glm5NextForConditionalGeneration GraniteMoeHybridForCausalLM
+InternS2PreviewForConditionalGeneration
 KimiK3ForConditionalGeneration KimiK3LinearForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
 Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration MiniCPMSALAForCausalLM NemotronHForCausalLM
 NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
@@ -123,7 +141,6 @@ BY_RANK = frozenset({"PixtralForConditionalGeneration"})
 
 PLAIN = frozenset(_PLAIN.split())
 LATENT = frozenset(_LATENT.split())
-INDEXED = frozenset(_INDEXED.split())
 STATEFUL = frozenset(_STATEFUL.split())
 OWN_PATH = frozenset(_OWN_PATH.split())
 
@@ -131,3 +148,13 @@ OWN_PATH = frozenset(_OWN_PATH.split())
 EVERY_LAYER = (PLAIN | LATENT) - STATEFUL - TWO_POOLS.keys()
 
 KNOWN = PLAIN | LATENT | STATEFUL | TWO_POOLS.keys() | NOT_MODELLED.keys()
+
+
+def indexed_in(version: str) -> frozenset[str]:
+    """Classes that `index_topk` makes DSA in that version."""
+    return frozenset(name for name, first in INDEXED.items() if since(version, first))
+
+
+def has_one_pool(name: str, version: str) -> bool:
+    """Whether that version has the class, and keeps its layers that slide beside the others."""
+    return name in ONE_POOL_FIRST and not since(version, TWO_POOLS[name])

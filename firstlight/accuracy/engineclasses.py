@@ -243,20 +243,3 @@ NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3 Qwen3NextForCausalLM
 Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration
 """
 )
-
-# Classes that `index_topk` makes DSA, which sets the dtype of the cache; by the version from which
-# the whole list holds (0.5.23 configs/model_config.py:191, and arg_groups/overrides.py:745).
-_DSA = """
-DeepseekV32ForCausalLM DeepseekV3ForCausalLM GlmMoeDsaForCausalLM MistralLarge3ForCausalLM
-PixtralForConditionalGeneration
-"""
-_DSA_0_5_20 = """
-Dots3NoteForCausalLM Glm5NextForConditionalGeneration HYV4ForCausalLM
-"""
-INDEXED: Mapping[str, frozenset[str]] = {
-    "0.5.9": _named(_DSA),
-    "0.5.16": _named(f"{_DSA} LongcatFlashForCausalLM"),
-    "0.5.20": _named(f"{_DSA} LongcatFlashForCausalLM {_DSA_0_5_20}"),
-}
-# Of those, the ones whose configuration has a default of `index_topk`.
-INDEXED_ALWAYS = _named("DeepseekV32ForCausalLM GlmMoeDsaForCausalLM HYV4ForCausalLM")

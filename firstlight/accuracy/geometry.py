@@ -114,7 +114,8 @@ class Geometry:
 
     `draft` are the layers of its own next-token head (NEXTN, MTP), `nextn` what the config says
     under `num_nextn_predict_layers`, None where that key is absent: the engine prices by the key.
-    `window` in tokens; `two_pools_since` the first version that gives sliding layers a pool.
+    `window` in tokens; `two_pools_since` the first version that gives sliding layers a pool, "" for
+    a model that has none or a launch that never has two.
     """
 
     name: str

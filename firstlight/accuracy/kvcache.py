@@ -215,9 +215,7 @@ def _refusal(geometry: Geometry, launch: Launch, states: StatePool, tokens: int)
 def _notes(geometry: Geometry, launch: Launch) -> Iterator[str]:
     if note := rules_for(launch.version)[1]:
         yield note
-    if not since(launch.version, geometry.two_pools_since):
-        first = geometry.two_pools_since
-        yield f"{launch.version} has no two pools for {geometry.name}; {first} has"
+    yield from _before_two_pools(geometry, launch.version)
     full = geometry.full
     priced = row(full, launch).priced_bytes
     takes = row(stored(geometry.layers, launch), launch).stored_bytes
@@ -230,6 +228,15 @@ def _notes(geometry: Geometry, launch: Launch) -> Iterator[str]:
     if launch.speculation and launch.rules.draft == "outside":
         yield "the draft's pool lies outside the budget in this version"
     yield from geometry.notes
+
+
+def _before_two_pools(geometry: Geometry, version: str) -> Iterator[str]:
+    if since(version, first := geometry.two_pools_since):
+        return
+    if geometry.sliding:
+        yield f"{version} does not have {geometry.name}: the figures are as {first} has them"
+    else:
+        yield f"{version} keeps one pool for all layers of {geometry.name}; {first} has two"
 
 
 def memory_for(geometry: Geometry, launch: Launch, tokens: int) -> float:

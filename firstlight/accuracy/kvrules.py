@@ -17,8 +17,8 @@ from firstlight.core.errors import FirstlightError
 Version = tuple[int, int, int]
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
-# What a build from a tree without tags calls itself.
-_NAMELESS = (0, 0, 0)
+# What a build from a tree without tags calls itself; it counts as the newest that was read.
+NEWEST, _NAMELESS = "0.0.0", (0, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,45 @@ By default a share of the tokens of the other pool. From 0.5.14 on, without a ra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
 from firstlight.accuracy.geometry import Geometry
 from firstlight.accuracy.kvlaunch import Launch
+from firstlight.accuracy.kvrules import since
 
 # SGLANG_SWA_EVICTION_INTERVAL, the same in all versions that have it.
 _EVICTED_AFTER = 128
+
+# With a hierarchical cache these have one pool: since when, and until which version.
+_HIERARCHICAL_IN_ONE = {
+    "MiMoV2FlashForCausalLM": ("0.5.7", "0.5.16"),
+    "MiMoV2ForCausalLM": ("0.5.11", "0.5.16"),
+    "Step3p5ForCausalLM": ("0.5.9", ""),
+    "Step3p7ForConditionalGeneration": ("0.5.13", ""),
+}
+
+
+def in_one_pool(name: str, version: str, args: Mapping[str, JsonValue]) -> bool:
+    """Whether flags keep the layers that slide of class `name` beside the others
+    (`disable_hybrid_swa_memory`, which the engine sets by itself in some launches: 0.5.8
+    server_args.py:1278-1340, 0.5.9:1354-1442, 0.5.12:2162-2177, 0.5.23 overrides.py:359)."""
+    if args.get("disable_hybrid_swa_memory"):
+        return True
+    if name == "GptOssForCausalLM" and since(version, "0.5.8"):
+        return _gpt_oss_in_one(version, args)
+    first, last = _HIERARCHICAL_IN_ONE.get(name, ("", ""))
+    held = bool(first) and since(version, first) and not (last and since(version, last))
+    return held and bool(args.get("enable_hierarchical_cache"))
+
+
+def _gpt_oss_in_one(version: str, args: Mapping[str, JsonValue]) -> bool:
+    backends = {args.get(f"{side}attention_backend") for side in ("", "prefill_", "decode_")}
+    drafts = args.get("speculative_algorithm") or args.get("speculative_algo")
+    if not since(version, "0.5.9"):
+        return bool(drafts) or "trtllm_mha" in backends
+    return not since(version, "0.5.10") and "trtllm_mha" in backends
 
 
 def by_requests(geometry: Geometry, launch: Launch) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firstlight.accuracy.classes import EVERY_LAYER, LAYERS_PER_BLOCK, TWO_POOLS
+from firstlight.accuracy.classes import EVERY_LAYER, LAYERS_PER_BLOCK, TWO_POOLS, has_one_pool
 from firstlight.accuracy.configkeys import Config, count, layers, section, words
+from firstlight.accuracy.kvrules import NEWEST
 
 Kinds = tuple[str, ...]
 
@@ -53,8 +54,11 @@ _OF_OTHERS = (
 )
 
 
-def layer_kinds(name: str, text: Config) -> tuple[Kinds, str]:
-    """The kind of each layer, or no kinds and what is missing. `text` is the language model's."""
+def layer_kinds(
+    name: str, text: Config, version: str = NEWEST, one_pool: bool = False
+) -> tuple[Kinds, str]:
+    """The kind of each layer, or no kinds and what is missing. `text` is the language model's;
+    `one_pool`: layers that slide lie beside the others whatever the version does."""
     found = _listed(text) or _patterned(text)
     # A pattern of letters is itself the number of layers; a list may go on, for a draft head.
     total = len(found) if _lettered(text) else layers(text)
@@ -68,7 +72,7 @@ def layer_kinds(name: str, text: Config) -> tuple[Kinds, str]:
         return (), f"what a layer of kind {', '.join(strange)} keeps"
     if not found or (total is not None and len(found) < total):
         return (), _lack(text, total, len(found))
-    return _in_pools(name, found), ""
+    return _in_pools(name, found, one_pool or has_one_pool(name, version)), ""
 
 
 def _lack(text: Config, total: int | None, found: int) -> str:
@@ -127,9 +131,9 @@ def _grouped(text: Config, total: int) -> Kinds:
     return tuple("linear" if n % every else "full" for n in range(1, total + 1)) if every else ()
 
 
-def _in_pools(name: str, kinds: Kinds) -> Kinds:
+def _in_pools(name: str, kinds: Kinds, one_pool: bool) -> Kinds:
     """A layer that slides has a pool of its own only in classes that the engine splits."""
-    if name and name not in TWO_POOLS:
+    if one_pool or (name and name not in TWO_POOLS):
         return tuple("full" if kind == "sliding" else kind for kind in kinds)
     return kinds
 

@@ -12,13 +12,13 @@ from typing import Literal
 
 from packaging.version import InvalidVersion, Version
 
+from firstlight.accuracy.classes import indexed_in
+from firstlight.accuracy.configclasses import INDEXED_ALWAYS, SINKS_ALWAYS
 from firstlight.accuracy.declared import Family, KvForm
 from firstlight.accuracy.engineclasses import (
     AS_THEY_ARE,
     DROPS,
     HIDES,
-    INDEXED,
-    INDEXED_ALWAYS,
     LOADS,
     SHOWS,
     SPELLINGS,
@@ -177,20 +177,25 @@ def _dsa(since: str, until: str, names: frozenset[str], key: str = "index_topk")
     )
 
 
-OVERRIDES: tuple[Override, ...] = (
-    Override(
+def _sinks(names: frozenset[str], key: str = "learnable_sink") -> Override:
+    return Override(
         "0.5.20",
         "",
         "0.5.23 arg_groups/overrides.py:522",
         "DSA with learnable sinks",
-        architectures=INDEXED["0.5.20"],
-        key="learnable_sink",
+        architectures=names,
+        key=key,
         auto="bfloat16",
         allowed=_WIDE,
-    ),
-    _dsa("0.5.9", "0.5.16", INDEXED["0.5.9"]),
-    _dsa("0.5.16", "0.5.20", INDEXED["0.5.16"]),
-    _dsa("0.5.20", "", INDEXED["0.5.20"]),
+    )
+
+
+OVERRIDES: tuple[Override, ...] = (
+    _sinks(indexed_in("0.5.20")),
+    _sinks(SINKS_ALWAYS, key=""),
+    _dsa("0.5.9", "0.5.16", indexed_in("0.5.9")),
+    _dsa("0.5.16", "0.5.20", indexed_in("0.5.16")),
+    _dsa("0.5.20", "", indexed_in("0.5.20")),
     # Their configurations have the key where the file has none.
     _dsa("0.5.9", "", INDEXED_ALWAYS, key=""),
     Override(
@@ -257,7 +262,7 @@ OVERRIDES: tuple[Override, ...] = (
         "0.5.12",
         "§2.3; 0.5.9 server_args.py:1226",
         "NSA context parallel, in-seq-split",
-        architectures=INDEXED["0.5.9"],
+        architectures=indexed_in("0.5.9"),
         key="index_topk",
         flags=("enable_nsa_prefill_context_parallel",),
         words=("true",),

@@ -10,10 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstlight.accuracy.attention import describe
+from firstlight.accuracy.classes import (
+    INDEXED,
+    LATENT,
+    NOT_MODELLED,
+    ONE_POOL_FIRST,
+    TWO_POOLS,
+)
+from firstlight.accuracy.configclasses import INDEXED_ALWAYS
 from firstlight.accuracy.configkeys import overridden
-from firstlight.accuracy.geometry import Geometry, Heads, Latent, Unknown
+from firstlight.accuracy.geometry import Geometry, Heads, Latent, State, Unknown
+from firstlight.accuracy.kvcache import capacity
 from firstlight.accuracy.kvlaunch import GIB, Launch
 from firstlight.accuracy.kvstate import state_bytes
+from firstlight.accuracy.rules import OVERRIDES
 from tests.accuracy import shapes
 from tests.accuracy.shapes import EVERY, Config
 
@@ -95,6 +105,88 @@ def test_kimi_k3_has_states_and_latent_rows() -> None:
     text = {k: v for k, v in shapes.KIMI_LINEAR.items() if k != "architectures"}
     config = {"architectures": ["KimiK3ForConditionalGeneration"], "text_config": text}
     assert known(config).kind == "MLA + KDA"
+
+
+def test_a_class_keeps_one_pool_until_its_version_has_two() -> None:
+    """A note said so, and the figures were those of two."""
+    gpt = EVERY["gpt-oss"]
+    before, after = describe(gpt, "0.5.7"), describe(gpt, "0.5.8")
+    assert isinstance(before, Geometry) and isinstance(after, Geometry)
+    assert (len(before.full), len(before.sliding), before.kind) == (36, 0, "MHA/GQA")
+    assert (len(after.full), len(after.sliding)) == (18, 18)
+    launch = Launch(version="0.5.7", kv_dtype="bf16")
+    told = "0.5.7 keeps one pool for all layers of GptOssForCausalLM; 0.5.8 has two"
+    found = capacity(before, launch, 10.0)
+    assert told in found.notes and found.sliding is None
+    assert found.tokens == int(10 * GIB) // (36 * 8 * 64 * 2 * 2)
+
+
+def test_a_flag_leaves_one_pool_in_every_version() -> None:
+    found = describe(EVERY["gpt-oss"], "0.5.23", one_pool=True)
+    assert isinstance(found, Geometry)
+    assert (len(found.full), found.sliding, found.two_pools_since) == (36, (), "")
+
+
+def test_a_class_that_came_with_two_pools_is_told_to_be_missing() -> None:
+    found = describe(EVERY["gemma4"], "0.5.10")
+    assert isinstance(found, Geometry) and found.sliding
+    notes = capacity(found, Launch(version="0.5.10"), 10.0).notes
+    assert any("0.5.10 does not have Gemma4" in note for note in notes)
+
+
+GLM5: Config = {
+    "architectures": ["GlmMoeDsaForCausalLM"],
+    "num_hidden_layers": 8,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+}
+
+
+def test_what_the_class_has_counts_where_the_file_leaves_it_out() -> None:
+    """GLM-5 without `index_topk` was sized without an index, where the audit knew of one."""
+    for name in INDEXED_ALWAYS:
+        (rows,) = {layer.rows for layer in known({**GLM5, "architectures": [name]}).full}
+        assert rows == Latent(512, 64, 128)
+    none = known({**GLM5, "index_topk": None})
+    assert none.full[0].rows == Latent(512, 64)
+    assert known({**GLM5, "index_head_dim": 64}).full[0].rows == Latent(512, 64, 64)
+
+
+def test_an_index_is_one_from_the_version_on_that_has_it() -> None:
+    dsa = {**GLM5, "architectures": ["DeepseekV3ForCausalLM"], "index_head_dim": 128}
+    longcat = {**dsa, "architectures": ["LongcatFlashForCausalLM"], "index_topk": 2048}
+    assert known(dsa).full[0].rows == Latent(512, 64)
+    assert known(longcat).full[0].rows == Latent(512, 64, 128)
+    older = describe(longcat, "0.5.12")
+    assert isinstance(older, Geometry) and older.full[0].rows == Latent(512, 64)
+
+
+def test_hunyuan_4_finds_its_top_k_in_every_fourth_layer() -> None:
+    found = known({**GLM5, "architectures": ["HYV4ForCausalLM"]})
+    assert [layer.indexed for layer in found.full] == [n in (0, 1, 5) for n in range(8)]
+    assert len(found.draft) == 1 and "16 bits alone" in "; ".join(found.notes)
+
+
+def test_glm_5_next_has_an_index_in_the_layers_without_a_state() -> None:
+    text: Config = {"num_hidden_layers": 8, "kv_lora_rank": 512, "index_topk": 2048}
+    text = {**text, "index_head_dim": 128, "index_kpool": 4}
+    config = {"architectures": ["Glm5NextForConditionalGeneration"], "text_config": text}
+    found = known(config)
+    assert [layer.state is None for layer in found.layers] == [n in (3, 7) for n in range(8)]
+    assert found.full[0].rows == Latent(512, 0, 128, 4)
+    assert found.states[0] == State("KDA", 64, 128, 128, channels=3 * 64 * 128, groups=0, kernel=4)
+    own = {"kda_layers": [0], "num_heads": 2, "head_dim": 64, "short_conv_kernel_size": 4}
+    named = known({**config, "text_config": {**text, "linear_attn_config": own}})
+    assert [layer.state is None for layer in named.layers] == [False, *[True] * 7]
+
+
+def test_the_audit_and_the_arithmetic_know_the_same_classes() -> None:
+    """They had tables of their own, of which one was older."""
+    rules = {name for row in OVERRIDES if row.name == "DSA" for name in row.architectures}
+    assert rules == INDEXED.keys()
+    assert INDEXED.keys() <= LATENT | NOT_MODELLED.keys()
+    assert INDEXED.keys() >= INDEXED_ALWAYS
+    assert ONE_POOL_FIRST.keys() <= TWO_POOLS.keys()
 
 
 def test_a_model_of_states_alone_is_not_sized() -> None:

@@ -380,12 +380,20 @@ def test_deepseek_v4_has_no_cache_of_16_bits(tmp_path: Path, version: str) -> No
 
 
 @pytest.mark.parametrize(
-    "name", ["HYV4ForCausalLM", "Dots3NoteForCausalLM", "GlmMoeDsaForCausalLM"]
+    "name",
+    ["Glm5NextForConditionalGeneration", "Dots3NoteForCausalLM", "GlmMoeDsaForCausalLM"],
 )
 def test_classes_that_came_to_be_sparse_later(tmp_path: Path, name: str) -> None:
     found = made(tmp_path, name=name, block=None, index_topk=2048)
     assert asked(found, "0.5.23").cell("auto").dtype == "fp8_e4m3"
     assert asked(found, "0.5.20", 90).cell("auto").dtype == "bfloat16"
+
+
+def test_hunyuan_4_has_sinks_also_where_the_file_does_not_say_so(tmp_path: Path) -> None:
+    """Its `auto` was called FP8, which the engine refuses."""
+    found = asked(made(tmp_path, name="HYV4ForCausalLM", block=None), "0.5.23")
+    assert found.cell("auto").dtype == "bfloat16"
+    assert found.cell("fp8_e4m3").dtype == "refused"
 
 
 def test_a_configuration_that_saves_no_defaults_is_sparse_all_the_same(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""The accuracy room: what a model class's own configuration has where the file leaves it out.
+
+The engine asks the configuration and not the file (0.5.23 configs/hy_v4.py, configs/glm5_next.py;
+transformers 5.19 configuration_glm_moe_dsa.py, configuration_deepseek_v32.py). A key that is there
+and null stays null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from firstlight.accuracy.configkeys import Config, count, layers
+
+_INDEX = {"index_topk": 2048, "index_head_dim": 128}
+_DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "DeepseekV32ForCausalLM": _INDEX,
+    "GlmMoeDsaForCausalLM": _INDEX,
+    # Every fourth layer finds its own top k, unless `indexer_types` lists them.
+    "HYV4ForCausalLM": {
+        **_INDEX,
+        "index_topk_freq": 4,
+        "num_nextn_predict_layers": 1,
+        "learnable_sink": True,
+    },
+    "Glm5NextForConditionalGeneration": {"qk_rope_head_dim": 0, "num_nextn_predict_layers": 1},
+}
+# Of the classes with a sparse index, those whose configuration has a default of `index_topk`, and
+# those whose configuration has learnable sinks.
+INDEXED_ALWAYS = frozenset(name for name, keys in _DEFAULTS.items() if "index_topk" in keys)
+SINKS_ALWAYS = frozenset(name for name, keys in _DEFAULTS.items() if keys.get("learnable_sink"))
+
+
+def filled(name: str, text: Config) -> Config:
+    """The keys of the language model, with what its class has where it has none."""
+    whole = {**_DEFAULTS.get(name, {}), **text}
+    return _glm5_next(whole) if name == "Glm5NextForConditionalGeneration" else whole
+
+
+def _glm5_next(text: Config) -> Config:
+    """Its layers count from 0; those of Kimi Linear, which has the same keys, count from 1."""
+    given = text.get("linear_attn_config")
+    linear = dict(given) if isinstance(given, Mapping) else _linear(text)
+    numbers = linear.pop("kda_layers", ())
+    if not isinstance(numbers, Sequence) or isinstance(numbers, str):
+        return text
+    kinds = ["linear" if n in numbers else "full" for n in range(layers(text) or 0)]
+    named = [f"{kind}_attention" for kind in kinds]
+    return {**text, "linear_attn_config": linear, "layer_types": named}
+
+
+def _linear(text: Config) -> dict[str, object]:
+    total, listed = layers(text) or 0, text.get("layer_types")
+    if isinstance(listed, Sequence) and not isinstance(listed, str):
+        linear = [n for n, kind in enumerate(listed) if kind == "linear_attention"]
+    else:
+        linear = [n for n in range(total) if n % 4 != 3]
+    return {
+        "kda_layers": linear,
+        "num_heads": count(text, "linear_num_heads") or 64,
+        "head_dim": count(text, "linear_head_dim") or 128,
+        "short_conv_kernel_size": count(text, "linear_conv_kernel_dim") or 4,
+    }
