@@ -10,11 +10,12 @@ from typing import Any
 from pydantic import JsonValue
 
 from benchmarks.kv_version import version_of
-from firstlight.accuracy.classes import KNOWN
+from firstlight.accuracy.classes import INDEXED, KNOWN
 from firstlight.accuracy.geometry import Geometry, Latent
+from firstlight.accuracy.kvdraft import SHORT, Length, usual
+from firstlight.accuracy.kvdsa import bare_rows
 from firstlight.accuracy.kvflags import flags
 from firstlight.accuracy.kvlaunch import Budget, Launch, Speculation
-from firstlight.accuracy.kvrules import since
 
 Published = Mapping[str, Any]
 
@@ -53,6 +54,8 @@ def config_of(published: Published) -> dict[str, Any]:
     config = dict(published["config"])
     if published.get("model_class") in KNOWN:
         config.setdefault("architectures", [published["model_class"]])
+    if config.get("index_head_dim") and published.get("model_class") in INDEXED:
+        config.setdefault("index_topk", 2048)
     if isinstance(counts := config.pop("layer_types_count", None), Mapping):
         config["layer_types"] = [kind for kind, n in counts.items() for _ in range(n)]
     if isinstance(counts := config.get("hybrid_override_pattern"), Mapping):
@@ -95,7 +98,7 @@ def launch_of(published: Published, geometry: Geometry, version: str = "") -> La
         max_running=_requests(published, args, dp),
         max_total_tokens=_number(published, "max_total_tokens_arg"),
         device="npu" if published.get("sm") == "NPU" else "cuda",
-        dsa_raw=asked.dsa_raw or _raw_by_default(published, geometry, version, args),
+        dsa_raw=bare_rows(args, geometry.name, version, _card(published), rocm=_rocm(published)),
         index_everywhere=asked.index_everywhere or bool(published.get("disaggregation")),
         speculation=_speculation(published, args, geometry, version),
     )
@@ -104,7 +107,7 @@ def launch_of(published: Published, geometry: Geometry, version: str = "") -> La
 def _asked(version: str, args: Mapping[str, str], geometry: Geometry) -> Launch:
     """What the flags of a command say of the pools, as `invoke kv` reads them."""
     kept = {name: _value(value) for name, value in args.items() if name in _FLAGS_READ}
-    return flags(version, kept, stateful=bool(geometry.states)).launch
+    return flags(version, kept, geometry=geometry).launch
 
 
 _FLAGS_READ = frozenset(
@@ -153,22 +156,8 @@ def flags_of(published: Published) -> dict[str, str]:
     return {name.replace("-", "_"): value or "" for name, value in _FLAG.findall(text)}
 
 
-def _raw_by_default(
-    published: Published, geometry: Geometry, version: str, args: Mapping[str, str]
-) -> bool:
-    """Whether the engine takes DSA kernels that read rows without scales where none is named.
-
-    From 0.5.10 on it does on ROCm, and for FP8 from SM100 on (0.5.16 overrides.py:1290-1299), but
-    from 0.5.17 on not for GLM on SM12x (0.5.23 overrides.py:637-675)."""
-    named = any(f"{name}_{step}_backend" in args for name in ("dsa", "nsa") for step in _STEPS)
-    if named or not since(version, "0.5.10"):
-        return False
-    card = _card(published)
-    glm = geometry.name.startswith("GlmMoeDsa") and 120 <= card < 130
-    return published.get("sm") == "ROCm" or (card >= 100 and not (glm and since(version, "0.5.17")))
-
-
-_STEPS = ("prefill", "decode")
+def _rocm(published: Published) -> bool:
+    return published.get("sm") == "ROCm"
 
 
 def _card(published: Published) -> int:
@@ -190,13 +179,6 @@ def _kv_dtype(published: Published, geometry: Geometry) -> str | None:
     return next((ours for key, ours in _DTYPES.items() if key in str(told).lower()), None)
 
 
-# (steps, branches, draft tokens) that the engine takes where none is given, before 0.5.9
-# (`auto_choose_speculative_params`; 0.4.9 server_args.py:1855, 0.5.6:4525). A row without its
-# command is taken to name the short ones, as most do.
-_SHORT, _LONG = (3, 1, 4), (5, 4, 8)
-_SHORT_OF = ("Deepseek", "GptOss", "BailingMoe")
-
-
 def _speculation(
     published: Published, args: Mapping[str, str], geometry: Geometry, version: str
 ) -> Speculation | None:
@@ -206,8 +188,10 @@ def _speculation(
         return None
     dflash = name.startswith("DFLASH")
     own = "nextn" not in str(published.get("draft_model_class") or "nextn").lower()
-    short = not published.get("launch_command") or _short_by_itself(geometry, version)
-    steps, branches, tokens = _drafted(args, _SHORT if short else _LONG, geometry)
+    # A row without its command is taken to name the short length, as most do.
+    told = bool(published.get("launch_command"))
+    length = usual("EAGLE", geometry.name, version) if told else SHORT
+    steps, branches, tokens = _drafted(args, length, geometry)
     return Speculation(
         draft_tokens=tokens,
         algorithm="dflash" if dflash else "eagle",
@@ -217,18 +201,13 @@ def _speculation(
     )
 
 
-def _short_by_itself(geometry: Geometry, version: str) -> bool:
-    return geometry.name.startswith(_SHORT_OF) and since(version, "0.4.7")
-
-
-def _drafted(
-    args: Mapping[str, str], usual: tuple[int, int, int], geometry: Geometry
-) -> tuple[int, int, int]:
+def _drafted(args: Mapping[str, str], length: Length, geometry: Geometry) -> tuple[int, int, int]:
     """Steps, branches and draft tokens; 0 tokens where the row has none and states depend on it."""
     keys = ("num_steps", "eagle_topk", "num_draft_tokens")
     steps, branches, tokens = (_whole(args.get(f"speculative_{key}")) for key in keys)
     if steps is None:
-        return usual[0], usual[1], tokens or (0 if geometry.states else usual[2])
+        usually = 0 if geometry.states else length.tokens
+        return length.steps, length.branches, tokens or usually
     return steps, branches or 1, tokens or steps + 1
 
 

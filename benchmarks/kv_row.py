@@ -25,6 +25,7 @@ from firstlight.accuracy.geometry import Geometry, Latent, Layer, Unknown
 from firstlight.accuracy.kvbytes import Row, row, stages, stored
 from firstlight.accuracy.kvcache import Capacity, capacity
 from firstlight.accuracy.kvlaunch import FP8, GIB, Launch, is_fp4
+from firstlight.accuracy.kvrules import NEWEST
 from firstlight.accuracy.kvstate import state_bytes
 from firstlight.core.errors import FirstlightError
 
@@ -83,7 +84,7 @@ def _score(published: Published, name: str, asked: bool) -> Scored:
     if not told:
         checks = (*boots, *_rule(published))
         return Scored(name, "no config", asked, checks, "" if checks else "no config")
-    geometry = describe(config_of(published))
+    geometry = describe(config_of(published), stated_version(published) or NEWEST)
     if isinstance(geometry, Unknown):
         return Scored(name, "unknown", asked, boots, f"missing: {'; '.join(geometry.missing)}")
     launch = launch_of(published, geometry)

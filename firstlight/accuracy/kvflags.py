@@ -15,6 +15,9 @@ from typing import Literal, cast, get_args
 
 from pydantic import JsonValue
 
+from firstlight.accuracy.geometry import Geometry, Latent
+from firstlight.accuracy.kvdraft import usual
+from firstlight.accuracy.kvdsa import bare_rows, depends_on_card
 from firstlight.accuracy.kvlaunch import BF16, Launch, Speculation
 from firstlight.accuracy.kvrules import since
 from firstlight.accuracy.values import a_count, a_number, a_text
@@ -36,13 +39,12 @@ COUNTS = (
     *("context_length", "chunked_prefill_size", "speculative_num_draft_tokens"),
     *("speculative_num_steps", "speculative_eagle_topk", "dcp_size"),
 )
-# What the engine takes for most models where a launch names a draft and no length (facts §3.7).
-_DRAFT_TOKENS = 4
 _OWN_DRAFTS = ("DFLASH", "DSPARK")
 _ON_GPU = ("cuda_ipc", "cuda_vmm")
-_RAW = ("trtllm", "tilelang")
-_DSA = tuple(f"{name}_{step}_backend" for name in ("dsa", "nsa") for step in ("prefill", "decode"))
-_UNMODELLED = ("enable_unified_memory", "enable_hisparse", "enable_kv_cache_sharding")
+_UNMODELLED = (
+    *("enable_unified_memory", "enable_hisparse", "enable_kv_cache_sharding"),
+    "hybrid_kvcache_ratio",
+)
 _SSM_ENV = "SGLANG_MAMBA_SSM_DTYPE"
 
 
@@ -83,13 +85,20 @@ def from_words(words: Sequence[str]) -> dict[str, JsonValue]:
 
 
 def flags(
-    version: str, args: Args, env: Mapping[str, str] | None = None, *, stateful: bool = True
+    version: str,
+    args: Args,
+    env: Mapping[str, str] | None = None,
+    *,
+    geometry: Geometry | None = None,
+    sm: int | None = None,
 ) -> Flags:
     """The launch of these flags; raises FirstlightError for values that no engine takes.
 
-    `stateful`: the model has layers with a state, so that what is taken for those is noted."""
+    What the engine decides by itself goes by the model (`geometry`) and by the card (`sm`, the
+    compute capability without its dot), None where they are not known."""
+    name = geometry.name if geometry else ""
     dtype = a_text(args.get("kv_cache_dtype")) or "auto"
-    spec, drafted = _speculation(args)
+    spec, drafted = _speculation(version, args, name)
     strategy, overlap, split = _strategy(version, args)
     sizes, replicas = _sizes(version, args, BF16 if dtype == "auto" else dtype)
     launch = replace(
@@ -101,7 +110,10 @@ def flags(
         state_slots=_count(args, "max_mamba_cache_size"),
         ssm_dtype=_ssm_dtype(args, env or {}),
         replay_states=bool(args.get("enable_linear_replayssm_spec")),
+        dsa_raw=bare_rows(args, name, version, sm),
     )
+    split = split if geometry is None or geometry.states else []
+    noted = (*_notes(args, dtype, launch, replicas), *_card_note(version, args, geometry, sm))
     return Flags(
         launch=_without_radix(launch),
         kv_dtype=dtype,
@@ -110,7 +122,7 @@ def flags(
         # -1 switches chunks off.
         chunk=_count(args, "chunked_prefill_size", least=-1),
         replicas=replicas,
-        notes=(*_notes(args, dtype, launch, replicas), *drafted, *(split if stateful else ())),
+        notes=(*noted, *drafted, *split),
     )
 
 
@@ -133,7 +145,6 @@ def _sizes(version: str, args: Args, kv_dtype: str) -> tuple[Launch, int]:
         language_only=bool(args.get("language_model_only")),
         features_on_gpu=args.get("mm_feature_transport") in _ON_GPU,
         device="npu" if args.get("device") == "npu" else "cuda",
-        dsa_raw=any(args.get(key) in _RAW for key in _DSA),
         index_everywhere=bool(
             args.get("disaggregation_mode") not in (None, "null")
             or args.get("enable_hierarchical_cache")
@@ -196,25 +207,55 @@ def _ssm_dtype(args: Args, env: Mapping[str, str]) -> SsmDtype | None:
     return cast("SsmDtype | None", found or None)
 
 
-def _speculation(args: Args) -> tuple[Speculation | None, list[str]]:
+def _speculation(version: str, args: Args, name: str) -> tuple[Speculation | None, list[str]]:
     algorithm = a_text(args.get("speculative_algorithm") or args.get("speculative_algo")).upper()
     if not algorithm:
         return None, []
-    notes = []
-    tokens = _count(args, "speculative_num_draft_tokens")
-    steps = _count(args, "speculative_num_steps")
-    if tokens is None:
-        tokens = steps + 1 if steps else _DRAFT_TOKENS
-        notes.append(f"speculative_num_draft_tokens is not given: {tokens} is taken")
+    tokens, tree, notes = _drafted(version, args, algorithm, name)
     path = bool(args.get("speculative_draft_model_path"))
     own = algorithm in _OWN_DRAFTS
     if own:
         notes.append(f"the rows of a {algorithm} draft are its own, and its config is not read")
     elif path:
         notes.append("the draft model's config is not read: its layers are taken as the head's")
-    branches = _count(args, "speculative_eagle_topk")
+    # N-grams have no model that would keep rows.
+    layers = 0 if algorithm == "NGRAM" else None
+    return Speculation(tokens, "dflash" if own else "eagle", path, layers, tree=tree), notes
+
+
+def _drafted(
+    version: str, args: Args, algorithm: str, name: str
+) -> tuple[int, int | None, list[str]]:
+    """Draft tokens, steps times branches, and a note where the engine chooses the tokens."""
+    steps, branches = (_count(args, f"speculative_{key}") for key in ("num_steps", "eagle_topk"))
     tree = steps * branches if steps and branches else None
-    return Speculation(tokens, "dflash" if own else "eagle", path, tree=tree), notes
+    if tokens := _block(args, algorithm):
+        return tokens, tree, []
+    if steps and algorithm not in _OWN_DRAFTS:
+        tokens = steps + 1
+    else:
+        length = usual(algorithm, name, version)
+        tokens, tree = length.tokens, length.steps * length.branches
+    taken = f"{tokens} is taken, as {version} does" if name else f"{tokens} is taken"
+    return tokens, tree, [f"speculative_num_draft_tokens is not given: {taken}"]
+
+
+def _block(args: Args, algorithm: str) -> int | None:
+    """Draft tokens as they are given, for DFLASH and DSPARK under another name as well."""
+    tokens = _count(args, "speculative_num_draft_tokens")
+    block = _count(args, f"speculative_{algorithm.lower()}_block_size")
+    if tokens is None and block:
+        return block + 1 if algorithm == "DSPARK" else block
+    return tokens
+
+
+def _card_note(
+    version: str, args: Args, geometry: Geometry | None, sm: int | None
+) -> Iterator[str]:
+    rows = (layer.rows for layer in geometry.full) if geometry else ()
+    indexed = any(isinstance(one, Latent) and one.index_dim for one in rows)
+    if indexed and sm is None and depends_on_card(args, version):
+        yield "which card is not known: FP8 rows of DSA are taken with scales, as below SM100"
 
 
 def _strategy(version: str, args: Args) -> tuple[Strategy, bool, list[str]]:

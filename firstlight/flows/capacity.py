@@ -10,6 +10,7 @@ from firstlight.accuracy.checkpoint import Checkpoint
 from firstlight.accuracy.kvmatch import Figure, Match, Told, matched
 from firstlight.accuracy.kvmemory import Memory, dtype_of, estimate
 from firstlight.core.errors import FirstlightError
+from firstlight.flows.gate import sm_of
 from firstlight.flows.kv import Ground, ground_of
 from firstlight.hosts.facts import Facts
 from firstlight.hosts.inventory import Host
@@ -33,7 +34,7 @@ def compared(
 
     `kv_gib` is the pool as `/server_info` gives it, which has a decimal more than the log."""
     try:
-        ground = ground_of(host, profile, version, found)
+        ground = ground_of(host, profile, version, found, sm_of(profile, facts))
         match = _matched(ground, facts, log, kv_gib)
     except FirstlightError as error:
         return to_json(Match((), missing=(error.what,)))

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from firstlight.accuracy import attention, card, cardjson, cardtext, checkpoint, kvneed
 from firstlight.accuracy.checkpoint import Checkpoint
+from firstlight.accuracy.configkeys import architecture
 from firstlight.accuracy.declared import CONFIG
 from firstlight.accuracy.fitting import Workload
 from firstlight.accuracy.geometry import Geometry, Unknown
@@ -23,6 +24,7 @@ from firstlight.accuracy.kvmemory import (
     odd_rows,
     served_by,
 )
+from firstlight.accuracy.kvwindow import in_one_pool
 from firstlight.accuracy.values import human_count
 from firstlight.core.errors import HostError
 from firstlight.core.report import Report
@@ -31,7 +33,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import readings, recipes, target
 from firstlight.flows.facts import ask_facts
-from firstlight.flows.gate import OVERRIDE
+from firstlight.flows.gate import OVERRIDE, sm_of
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
 from firstlight.hosts.survey import Survey
@@ -82,11 +84,13 @@ def run(
     with reached(opener(inventory, goal, console), console) as shell:
         seen = look(shell)
         found = _checkpoint(shell, inventory, wanted, model, seen, console)
-        ground = ground_of(goal, wanted, version, found)
         if given is not None:
-            return _report(ground, given, "")
-        served, words = (None, "") if model else _served(root, shell.host, seen, wanted)
+            sm = sm_of(wanted, None) or recipes.built_for(root, wanted.stack)
+            return _report(ground_of(goal, wanted, version, found, sm), given, "")
         facts = ask_facts(shell, seen.root)
+        sm = sm_of(wanted, facts) or recipes.built_for(root, wanted.stack)
+        ground = ground_of(goal, wanted, version, found, sm)
+        served, words = (None, "") if model else _served(root, shell.host, seen, wanted)
     mib = [gpu.memory_mib for gpu in facts.gpus if gpu.memory_mib]
     guess = estimate(ground.found, ground.geometry, ground.flags, mib, goal.name)
     return _told(ground, guess, served, words)
@@ -137,15 +141,20 @@ def args_of(profile: Profile) -> dict[str, JsonValue]:
     return args | {key: found for key, found in counts.items() if found is not None}
 
 
-def ground_of(goal: Host, wanted: Profile, version: str, found: Checkpoint) -> Ground:
+def ground_of(
+    goal: Host, wanted: Profile, version: str, found: Checkpoint, sm: int | None
+) -> Ground:
     """The shapes and flags to compute with; raises HostError for a model that no rule knows.
 
+    `sm` is the card's compute capability without its dot, None where it is not known.
     `found` is the checkpoint as the engine takes it, with what the flags lay over its config."""
-    geometry = attention.describe(found.config)
+    args, name = args_of(wanted), architecture(found.config)
+    one_pool = in_one_pool(name, version, args)
+    geometry = attention.describe(found.config, version, one_pool=one_pool)
     if isinstance(geometry, Unknown):
         fix = "the figures would be a guess; add the class to firstlight/accuracy/classes.py"
         raise HostError(f"not computed: {geometry}", where=found.reading.folder, remedy=fix)
-    said = flags(version, args_of(wanted), wanted.env, stateful=bool(geometry.states))
+    said = flags(version, args, wanted.env, geometry=geometry, sm=sm)
     return Ground(goal.name, wanted, found, geometry, said)
 
 

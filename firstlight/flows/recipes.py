@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,13 @@ def engine(root: Path, name: str) -> str:
         )
         raise UnknownName(f"stack {name} has no {ENGINE}", remedy=fix)
     return found.version
+
+
+def built_for(root: Path, name: str) -> int | None:
+    """The least compute capability that a stack is built for, without its dot; None for none."""
+    capabilities = stack(root, name)[0].value.arch_list
+    found = (re.match(r"(\d+)\.(\d)", one) for one in capabilities)
+    return min((int(one[1] + one[2]) for one in found if one), default=None)
 
 
 def part(choices: Mapping[str, object], name: str, stack: str) -> str:

@@ -323,9 +323,18 @@ def test_a_dtype_that_a_row_leaves_open_may_be_fp8() -> None:
         (
             {
                 **{"sm": "SM100", "sglang_version": "0.5.12"},
-                "launch_command": "sglang --nsa-prefill-backend flashmla_kv",
+                "launch_command": "sglang --nsa-prefill-backend flashmla_kv "
+                "--nsa-decode-backend flashmla_kv",
             },
             656,
+        ),
+        # The engine fills the side that is left, and one that reads bare rows decides.
+        (
+            {
+                **{"sm": "SM100", "sglang_version": "0.5.12"},
+                "launch_command": "sglang --nsa-prefill-backend flashmla_kv",
+            },
+            576,
         ),
     ],
 )

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firstlight.accuracy.geometry import Geometry, Latent, Layer
+from firstlight.accuracy.kvdsa import bare_rows
 from firstlight.accuracy.kvflags import flags, from_words
 from firstlight.accuracy.kvlaunch import BF16, Launch, Speculation
+from firstlight.accuracy.kvwindow import in_one_pool
 from firstlight.core.errors import FirstlightError
 
 NEW, OLD = "0.5.23", "0.5.9"
@@ -40,7 +43,7 @@ def test_every_knob_of_sizing_is_read() -> None:
         "max_total_tokens": 4096,
         "language_model_only": True,
         "mm_feature_transport": "cuda_ipc",
-        "dsa_prefill_backend": "tilelang",
+        "dsa_prefill_backend": "trtllm",
         "enable_hierarchical_cache": True,
         "mem_fraction_static": 0.8,
         "context_length": 1000,
@@ -92,19 +95,129 @@ def test_data_parallelism_is_of_two_kinds(args: dict[str, Any], dp: int, replica
     [
         ({"speculative_algorithm": "NEXTN", "speculative_num_draft_tokens": 6}, Speculation(6), ""),
         ({"speculative_algorithm": "EAGLE", "speculative_num_steps": 2}, Speculation(3), "3 is"),
-        ({"speculative_algorithm": "EAGLE"}, Speculation(4), "4 is taken"),
+        ({"speculative_algorithm": "EAGLE"}, Speculation(4, tree=3), "4 is taken"),
         (
             {"speculative_algo": "eagle", "speculative_draft_model_path": "/d"},
-            Speculation(4, path=True),
+            Speculation(4, path=True, tree=3),
             "config is not read",
         ),
-        ({"speculative_algorithm": "DFLASH"}, Speculation(4, "dflash"), "its own"),
+        ({"speculative_algorithm": "DFLASH"}, Speculation(16, "dflash", tree=1), "its own"),
+        (
+            {"speculative_algorithm": "DSPARK", "speculative_dspark_block_size": 5},
+            Speculation(6, "dflash"),
+            "its own",
+        ),
+        ({"speculative_algorithm": "NGRAM"}, Speculation(12, layers=0, tree=1), "12 is taken"),
     ],
 )
 def test_speculation(args: dict[str, Any], made: Speculation, noted: str) -> None:
     found = flags(NEW, args)
     assert found.launch.speculation == made
     assert noted in "; ".join(found.notes)
+
+
+@pytest.mark.parametrize(
+    "name, version, tokens, tree",
+    [
+        ("LlamaForCausalLM", NEW, 8, 20),
+        ("LlamaForCausalLM", OLD, 8, 20),
+        ("Grok1ForCausalLM", NEW, 8, 20),
+        ("Qwen3MoeForCausalLM", NEW, 4, 3),
+        ("Qwen3MoeForCausalLM", "0.5.8", 4, 3),
+        ("Qwen3MoeForCausalLM", "0.5.7", 8, 20),
+        ("Glm4MoeForCausalLM", "0.5.7", 4, 3),
+        ("Glm4MoeForCausalLM", "0.5.6", 8, 20),
+        ("DeepseekV3ForCausalLM", "0.4.7", 4, 3),
+        ("DeepseekV3ForCausalLM", "0.4.6", 8, 20),
+    ],
+)
+def test_a_draft_without_its_length_is_as_long_as_class_and_version_say(
+    name: str, version: str, tokens: int, tree: int
+) -> None:
+    """Four tokens were taken for all of them, and no tree."""
+    args: dict[str, Any] = {"speculative_algorithm": "EAGLE"}
+    found = flags(version, args, geometry=of_class(name))
+    assert found.launch.speculation == Speculation(tokens, tree=tree)
+    assert f"{tokens} is taken, as {version} does" in "; ".join(found.notes)
+    alone = flags(version, {"speculative_algorithm": "STANDALONE"}, geometry=of_class(name))
+    assert alone.launch.speculation == Speculation(4, tree=3)
+
+
+def of_class(name: str) -> Geometry:
+    """A model of that class, with a sparse index where the class has one."""
+    indexed = 128 if name in ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM") else 0
+    return Geometry(name, "", (Layer(Latent(512, 64, indexed)),))
+
+
+DSV32, GLM5 = "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"
+TRTLLM, FLASHMLA = {"dsa_decode_backend": "trtllm"}, {"dsa_decode_backend": "flashmla_kv"}
+BOTH_FLASHMLA = {**FLASHMLA, "dsa_prefill_backend": "flashmla_kv"}
+TILELANG = {"dsa_decode_backend": "tilelang", "dsa_prefill_backend": "tilelang"}
+PREFILL = {**TRTLLM, "dsa_prefill_backend": "flashmla_kv", "disaggregation_mode": "prefill"}
+
+
+@pytest.mark.parametrize(
+    "name, version, sm, args, bare",
+    [
+        (DSV32, NEW, 120, {}, True),
+        (DSV32, NEW, 100, {}, True),
+        (DSV32, NEW, 90, {}, False),
+        (DSV32, NEW, None, {}, False),
+        (DSV32, "0.5.10", 120, BOTH_FLASHMLA, True),
+        (DSV32, OLD, 120, {}, False),
+        (GLM5, NEW, 120, {}, False),
+        (GLM5, NEW, 121, {}, False),
+        (GLM5, NEW, 100, {}, True),
+        (GLM5, "0.5.16", 120, {}, True),
+        # A side that is named leaves the other to the card.
+        (DSV32, NEW, 120, FLASHMLA, True),
+        (DSV32, NEW, 120, BOTH_FLASHMLA, False),
+        (DSV32, OLD, 90, TRTLLM, True),
+        (DSV32, NEW, 120, {"enable_hisparse": True}, False),
+        (DSV32, NEW, 90, TILELANG, True),
+        (DSV32, "0.5.16", 90, TILELANG, False),
+        (DSV32, NEW, 90, PREFILL, False),
+        (DSV32, "0.5.20", 90, PREFILL, True),
+    ],
+)
+def test_rows_of_dsa_go_by_card_version_and_kernel(
+    name: str, version: str, sm: int | None, args: dict[str, Any], bare: bool
+) -> None:
+    """The card's own default was not known: only a kernel that was named counted."""
+    found = flags(version, {"kv_cache_dtype": "fp8_e4m3", **args}, geometry=of_class(name), sm=sm)
+    assert found.launch.dsa_raw is bare
+    assert ("which card is not known" in "; ".join(found.notes)) == (sm is None)
+
+
+def test_a_card_that_is_not_known_matters_to_dsa_alone() -> None:
+    args: dict[str, Any] = {"kv_cache_dtype": "fp8_e4m3"}
+    assert flags(NEW, args, geometry=of_class("DeepseekV2ForCausalLM")).notes == ()
+    assert flags("0.5.9", args, geometry=of_class(DSV32)).notes == ()
+    assert flags(NEW, {**args, **BOTH_FLASHMLA}, geometry=of_class(DSV32)).notes == ()
+
+
+def test_rocm_has_kernels_of_its_own() -> None:
+    assert bare_rows({}, DSV32, "0.5.10", None, rocm=True)
+    assert not bare_rows({}, DSV32, "0.5.9", None, rocm=True)
+
+
+@pytest.mark.parametrize(
+    "name, version, args, one",
+    [
+        ("GptOssForCausalLM", NEW, {}, False),
+        ("GptOssForCausalLM", NEW, {"disable_hybrid_swa_memory": True}, True),
+        ("GptOssForCausalLM", "0.5.8", {"speculative_algorithm": "EAGLE3"}, True),
+        ("GptOssForCausalLM", "0.5.9", {"speculative_algorithm": "EAGLE3"}, False),
+        ("GptOssForCausalLM", "0.5.9", {"attention_backend": "trtllm_mha"}, True),
+        ("GptOssForCausalLM", "0.5.10", {"attention_backend": "trtllm_mha"}, False),
+        ("MiMoV2FlashForCausalLM", "0.5.9", {"enable_hierarchical_cache": True}, True),
+        ("MiMoV2FlashForCausalLM", "0.5.16", {"enable_hierarchical_cache": True}, False),
+        ("Step3p5ForCausalLM", NEW, {"enable_hierarchical_cache": True}, True),
+        ("Step3p5ForCausalLM", NEW, {}, False),
+    ],
+)
+def test_flags_that_leave_one_pool(name: str, version: str, args: Any, one: bool) -> None:
+    assert in_one_pool(name, version, args) is one
 
 
 @pytest.mark.parametrize(

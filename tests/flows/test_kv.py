@@ -221,6 +221,78 @@ def test_an_override_of_the_config_is_laid_over_it(tmp_path: Path, override: str
     assert column(data, "bf16")["token_bytes"] == 2 * ROW
 
 
+DSA = {
+    "num_hidden_layers": 2,
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "index_topk": 2048,
+    "index_head_dim": 128,
+}
+# Rows of one layer without scales and with them, and the key of the index.
+BARE, SCALED, KEY = 512 + 64, 512 + 4 * 4 + 2 * 64, 132
+
+
+@pytest.mark.parametrize(
+    ("stack", "name", "match", "row"),
+    [
+        ("sglang-cu130-sm120", "DeepseekV32ForCausalLM", "{}", BARE),
+        ("sglang-cu130-sm120", "GlmMoeDsaForCausalLM", "{}", SCALED),
+        ("sglang-cu130-sm120", "DeepseekV32ForCausalLM", "{sm: 90}", SCALED),
+        ("sglang-0.5.9-cu130-sm120", "DeepseekV32ForCausalLM", "{}", SCALED),
+    ],
+)
+def test_rows_of_dsa_go_by_the_card_of_match_or_of_the_stack(
+    tmp_path: Path, stack: str, name: str, match: str, row: int
+) -> None:
+    made = project(tmp_path)
+    folder = checkpoint(tmp_path / "dsa", layer(0), config={**DSA, "architectures": [name]})
+    path = "recipes/profiles/small.yaml"
+    made.change(path, ("stack: sglang-cpu", f"stack: {stack}"))
+    made.write(path, f"{made.read(path)}match: {match}\n")
+    text, data = told(made, model=str(folder), memory="10")
+    assert column(data, "fp8_e4m3")["token_bytes"] == 2 * (row + KEY)
+    assert "which card is not known" not in text
+
+
+def test_a_card_that_nobody_names_is_told(tmp_path: Path) -> None:
+    config = {**DSA, "architectures": ["DeepseekV32ForCausalLM"]}
+    folder = checkpoint(tmp_path / "dsa", layer(0), config=config)
+    text, data = told(project(tmp_path), model=str(folder), memory="10")
+    assert "which card is not known: FP8 rows of DSA are taken with scales" in text
+    assert column(data, "fp8_e4m3")["token_bytes"] == 2 * (SCALED + KEY)
+
+
+def test_a_host_that_is_asked_says_which_card(tmp_path: Path) -> None:
+    tools = with_gpus(tmp_path)
+    played = tmp_path / "tools" / "nvidia-smi"
+    said = SMI.replace("memory.free [MiB]", "compute_cap").replace("16000 MiB", "12.0")
+    played.write_text(said)
+    config = {**DSA, "architectures": ["DeepseekV32ForCausalLM"]}
+    folder = checkpoint(tmp_path / "dsa", layer(0), layer(1), config=config)
+    text, data = told(project(tmp_path, **tools), model=str(folder))
+    assert data["memory"] == "estimate" and "which card" not in text
+    assert column(data, "fp8_e4m3")["token_bytes"] == 2 * (BARE + KEY)
+
+
+def test_a_draft_without_its_length_is_that_of_the_class(tmp_path: Path) -> None:
+    made = project(tmp_path, "speculative_algorithm: EAGLE")
+    config = {**CONFIG, "architectures": ["LlamaForCausalLM"]}
+    folder = checkpoint(tmp_path / "llama", layer(0), config=config)
+    text, data = told(made, model=str(folder), memory="10")
+    assert data["launch"]["speculation"]["draft_tokens"] == 8
+    assert "8 is taken, as 0.5" in text
+
+
+def test_a_flag_leaves_one_pool(tmp_path: Path) -> None:
+    made = project(tmp_path, "disable_hybrid_swa_memory: true")
+    config = {**CONFIG, "architectures": ["GptOssForCausalLM"], "sliding_window": 128}
+    config["layer_types"] = ["sliding_attention", "full_attention"]
+    folder = checkpoint(tmp_path / "gpt", layer(0), config=config)
+    _, data = told(made, model=str(folder), memory="10")
+    assert data["attention"] == "MHA/GQA"
+    assert column(data, "bf16")["token_bytes"] == ROW
+
+
 def test_a_model_of_a_hub_is_read_by_ranges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
