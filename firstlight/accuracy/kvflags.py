@@ -98,7 +98,7 @@ def flags(
     compute capability without its dot), None where they are not known."""
     name = geometry.name if geometry else ""
     dtype = a_text(args.get("kv_cache_dtype")) or "auto"
-    spec, drafted = _speculation(version, args, name)
+    spec, drafted = _speculation(version, args, geometry)
     strategy, overlap, split = _strategy(version, args)
     sizes, replicas = _sizes(version, args, BF16 if dtype == "auto" else dtype)
     launch = replace(
@@ -207,20 +207,33 @@ def _ssm_dtype(args: Args, env: Mapping[str, str]) -> SsmDtype | None:
     return cast("SsmDtype | None", found or None)
 
 
-def _speculation(version: str, args: Args, name: str) -> tuple[Speculation | None, list[str]]:
+def _speculation(
+    version: str, args: Args, geometry: Geometry | None
+) -> tuple[Speculation | None, list[str]]:
     algorithm = a_text(args.get("speculative_algorithm") or args.get("speculative_algo")).upper()
     if not algorithm:
         return None, []
+    name = geometry.name if geometry else ""
     tokens, tree, notes = _drafted(version, args, algorithm, name)
     path = bool(args.get("speculative_draft_model_path"))
-    own = algorithm in _OWN_DRAFTS
-    if own:
+    layers = _draft_layers(algorithm, path, geometry)
+    if algorithm in (*_OWN_DRAFTS, "STANDALONE"):
         notes.append(f"the rows of a {algorithm} draft are its own, and its config is not read")
-    elif path:
-        notes.append("the draft model's config is not read: its layers are taken as the head's")
-    # N-grams have no model that would keep rows.
-    layers = 0 if algorithm == "NGRAM" else None
-    return Speculation(tokens, "dflash" if own else "eagle", path, layers, tree=tree), notes
+    elif path and layers != 0:
+        taken = "its layers are taken as the head's" if layers is None else "one layer is taken"
+        notes.append(f"the draft model's config is not read: {taken}")
+    kind: Literal["eagle", "dflash"] = "dflash" if algorithm in _OWN_DRAFTS else "eagle"
+    return Speculation(tokens, kind, path, layers, tree=tree), notes
+
+
+def _draft_layers(algorithm: str, path: bool, geometry: Geometry | None) -> int | None:
+    """Layers with rows like the target's; None for its own head. N-grams have no model that keeps
+    rows, and a draft that is no head is EAGLE's, of one layer."""
+    if algorithm in ("NGRAM", "STANDALONE"):
+        return 0
+    headless = geometry is not None and not geometry.draft
+    eagle = path and algorithm not in _OWN_DRAFTS
+    return 1 if eagle and (algorithm == "EAGLE3" or headless) else None
 
 
 def _drafted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firstlight.accuracy.geometry import Geometry, Latent, Layer
+from firstlight.accuracy.kvcache import price
 from firstlight.accuracy.kvdsa import bare_rows
 from firstlight.accuracy.kvflags import flags, from_words
 from firstlight.accuracy.kvlaunch import BF16, Launch, Speculation
@@ -140,13 +142,39 @@ def test_a_draft_without_its_length_is_as_long_as_class_and_version_say(
     assert found.launch.speculation == Speculation(tokens, tree=tree)
     assert f"{tokens} is taken, as {version} does" in "; ".join(found.notes)
     alone = flags(version, {"speculative_algorithm": "STANDALONE"}, geometry=of_class(name))
-    assert alone.launch.speculation == Speculation(4, tree=3)
+    assert alone.launch.speculation == Speculation(4, layers=0, tree=3)
 
 
 def of_class(name: str) -> Geometry:
     """A model of that class, with a sparse index where the class has one."""
     indexed = 128 if name in ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM") else 0
     return Geometry(name, "", (Layer(Latent(512, 64, indexed)),))
+
+
+@pytest.mark.parametrize(
+    "algorithm, heads, layers, noted",
+    [
+        ("EAGLE3", 0, 1, "one layer is taken"),
+        ("EAGLE", 0, 1, "one layer is taken"),
+        ("EAGLE3", 1, 1, "one layer is taken"),
+        ("EAGLE", 1, None, "taken as the head's"),
+        ("STANDALONE", 0, 0, "rows of a STANDALONE draft are its own"),
+        ("DFLASH", 0, None, "rows of a DFLASH draft are its own"),
+    ],
+)
+def test_a_draft_of_its_own_is_not_as_deep_as_its_target(
+    algorithm: str, heads: int, layers: int | None, noted: str
+) -> None:
+    """Beside a model without a head it was priced with as many layers, or with none."""
+    made = of_class("LlamaForCausalLM")
+    target = replace(made, layers=made.layers * 32, draft=made.layers * heads)
+    args: dict[str, Any] = {"speculative_draft_model_path": "/d", "page_size": 1}
+    found = flags("0.5.16", {**args, "speculative_algorithm": algorithm}, geometry=target)
+    assert found.launch.speculation and found.launch.speculation.layers == layers
+    assert noted in "; ".join(found.notes)
+    if algorithm == "EAGLE3":
+        without = price(target, flags("0.5.16", {}, geometry=target).launch)
+        assert price(target, found.launch) == without * 33 // 32
 
 
 DSV32, GLM5 = "DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"
