@@ -10,6 +10,7 @@ from typing import Any
 
 from firstlight.build.capacity import Need, Share
 from firstlight.build.choose import TOOLKIT, Choice
+from firstlight.build.component import COUPLINGS
 from firstlight.build.digest import digest
 from firstlight.build.keys import gencodes
 from firstlight.build.order import Order, artifacts, lock_of, toolkit_path
@@ -162,6 +163,7 @@ def expectation(order: Order, choice: Choice) -> dict[str, Any]:
         "except": list(check.unless),
         "imports": list(check.imports),
         "check_ignores": list(check.ignore),
+        "uncoupled": [one for one in COUPLINGS if one not in build.couples],
         "arch": stack.arch,
         "glibc": stack.glibc,
         "python": order.python,

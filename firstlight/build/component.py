@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from firstlight.core.schema import Model
 from firstlight.hosts.inventory import NAME
 
 Coupling = Literal["torch", "cpython", "cuda"]
+COUPLINGS: tuple[Coupling, ...] = get_args(Coupling)
 CAPABILITY = r"[1-9][0-9]*\.[0-9]"
 
 
@@ -85,7 +86,8 @@ class Build(Model):
     `needs` other components of the stack that must be made before, `host_tools` programs of the
     host. `job_gib` is the memory of one compile job (GiB, one target), `units` how many files there
     are to compile (0 = unknown), `threads` the threads of one nvcc. `env`, `config` (PEP 517
-    settings) and `cmake` (defines) may use placeholders. `couples` is what makes it stale.
+    settings) and `cmake` (defines) may use placeholders. `couples` is what makes it stale:
+    a wheel that is bound to anything else is refused.
     """
 
     backend: Literal["setuptools", "scikit-build-core", "pep517"]

@@ -214,12 +214,13 @@ def examine(options: argparse.Namespace, expect: Expectation, name: WheelName) -
         check_tags(archive, name, found)
         found.faults += wheel_rules.check_name(name, expect, bool(found.libraries))
         found.faults += wheel_rules.check_libraries(digests, expect)
-        has_code = any(held.is_cuda for held in found.libraries)
-        found.faults += wheel_rules.check_any_code(has_code, expect)
+        with_code = [held.path for held in found.libraries if held.is_cuda]
+        found.faults += wheel_rules.check_any_code(bool(with_code), expect)
         for held in found.libraries:
             judge(held, name, expect)
         needed = {held.path: held.library.needed for held in found.libraries if held.library}
         found.faults += wheel_rules.check_cuda(needed, expect)
+        found.faults += wheel_rules.check_couplings(name, needed, with_code, expect)
         if options.torch:
             check_symbols(archive, options.torch, expect, found)
     if options.venv:

@@ -27,6 +27,7 @@ _APART: dict[str, dict[int, set[int]]] = {
 }
 # Numbered like CUDA itself; of any other library (cudnn, curand, cufile) the major says nothing.
 _ALIKE = re.compile(r"cudart|cublas|cublasLt|cupti|nvblas|nvrtc|nvJitLink|nvjpeg|npp\w+|nvfatbin")
+_TORCH = re.compile(r"lib(torch|c10)[\w-]*\.so")
 _MODULE = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[\w-]+\.so\Z")
 
 
@@ -65,7 +66,7 @@ class Expectation:
     `targets`: each CUDA library holds machine code for one of them, and with `only` for nothing
     else; `except_` are patterns of libraries that need not. `glibc`: the newest that may be asked
     for. `preloaded`: libraries of site-packages whose symbols are there for everyone. `project`:
-    whose wheel it is.
+    whose wheel it is. `uncoupled`: of torch, cpython and cuda, what it must not be bound to.
     """
 
     targets: tuple[str, ...] = ()
@@ -81,6 +82,7 @@ class Expectation:
     check_ignores: tuple[str, ...] = ()
     preloaded: tuple[str, ...] = ("libtvm_ffi.so",)
     project: str = ""
+    uncoupled: tuple[str, ...] = ()
 
     @property
     def strict(self) -> bool:
@@ -266,6 +268,28 @@ def check_cuda(needed: Mapping[str, Iterable[str]], expect: Expectation) -> Iter
     elif told and not set.intersection(*(majors for _, _, majors in told)):
         sonames = sorted({soname for _, soname, _ in told})
         yield Fault("cuda", "", f"libraries of two CUDA majors are needed: {', '.join(sonames)}")
+
+
+def check_couplings(
+    name: WheelName, needed: Mapping[str, Iterable[str]], cuda: Iterable[str], expect: Expectation
+) -> Iterator[Fault]:
+    """Whether it is bound to what its recipe does not name; `cuda` are libraries with GPU code."""
+    for path, sonames in needed.items():
+        for soname in sonames:
+            if "torch" in expect.uncoupled and _TORCH.match(soname):
+                yield _coupling("torch", path, f"it needs {soname}")
+            if "cuda" in expect.uncoupled and _CUDA.fullmatch(soname):
+                yield _coupling("cuda", path, f"it needs {soname}")
+    for path in cuda if "cuda" in expect.uncoupled else ():
+        yield _coupling("cuda", path, "it holds GPU code")
+    tags = name.python.split(".")
+    bound = "abi3" not in name.abi.split(".") and all(tag.startswith("cp") for tag in tags)
+    if bound and "cpython" in expect.uncoupled:
+        yield _coupling("cpython", "", f"it is for {name.python}-{name.abi}")
+
+
+def _coupling(to: str, path: str, why: str) -> Fault:
+    return Fault("couples", path, f"{why}, and `couples` of its recipe does not say {to}")
 
 
 def some(names: Iterable[str], most: int = 8, between: str = ", ") -> str:

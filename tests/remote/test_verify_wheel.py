@@ -172,6 +172,26 @@ def test_code_for_a_device_link_is_told_apart(tmp_path: Path, made: Make) -> Non
     assert told.library["relocatable"] == {"sm_120a": 1}
 
 
+def test_what_a_recipe_does_not_couple_it_to_is_named(
+    tmp_path: Path, made: Make, plain: Path
+) -> None:
+    kernel = made(*code("sm_120a"))
+    torch = cuda.shared(tmp_path / "torch", "libtorch_cpu.so", "int t(void){return 1;}")
+    bound = cuda.shared(tmp_path, "b.so", "int b(void){return 1;}", "-Wl,--no-as-needed", torch)
+    path = wheel(tmp_path, {LIBRARY: kernel, "kern/b.so": bound}, tag="cp311-cp311-linux_x86_64")
+    every = ["torch", "cpython", "cuda"]
+    say = "and `couples` of its recipe does not say"
+    assert sorted(verify(path, expect={"uncoupled": every}).faults) == [
+        ("couples", "", f"it is for cp311-cp311, {say} cpython"),
+        ("couples", "kern/b.so", f"it needs libtorch_cpu.so, {say} torch"),
+        ("couples", LIBRARY, f"it holds GPU code, {say} cuda"),
+        ("couples", LIBRARY, f"it needs libcudart.so.13, {say} cuda"),
+    ]
+    assert verify(path, expect={"uncoupled": []}).faults == []
+    stable = wheel(tmp_path, {"kern/p.so": plain}, tag="cp310-abi3-linux_x86_64")
+    assert verify(stable, expect={"uncoupled": every}).faults == []
+
+
 def test_a_library_of_another_cuda_is_named(tmp_path: Path, made: Make) -> None:
     old = cuda.shared(tmp_path / "old", "libcudart.so.12", "int old(void){return 1;}")
     both = made(*code("sm_120a"), f"-Xlinker=--no-as-needed,{old}")
