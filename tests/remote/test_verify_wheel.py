@@ -177,7 +177,9 @@ def test_what_a_recipe_does_not_couple_it_to_is_named(
 ) -> None:
     kernel = made(*code("sm_120a"))
     torch = cuda.shared(tmp_path / "torch", "libtorch_cpu.so", "int t(void){return 1;}")
-    bound = cuda.shared(tmp_path, "b.so", "int b(void){return 1;}", "-Wl,--no-as-needed", torch)
+    bound = cuda.shared(
+        tmp_path, "b.so", "int b(void){return 1;}", "-Wl,--no-as-needed", str(torch)
+    )
     path = wheel(tmp_path, {LIBRARY: kernel, "kern/b.so": bound}, tag="cp311-cp311-linux_x86_64")
     every = ["torch", "cpython", "cuda"]
     say = "and `couples` of its recipe does not say"
