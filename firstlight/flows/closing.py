@@ -8,15 +8,22 @@ from typing import Any
 
 from firstlight.core.command import Command, typed
 from firstlight.flows import capacity, gate, prove
+from firstlight.flows.dial import dial
+from firstlight.flows.target import Case
 from firstlight.hosts.inventory import Host
 
 _ASK = "Why is the sky blue?"
 _MOST = 200
 
 
-def closing(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) -> str:
+def closing(case: Case, manifest: Mapping[str, Any], proof: Mapping[str, Any]) -> str:
     """An answer of the model, where it is, what it runs with, and how to ask it."""
-    return "\n".join([*_answer(proof), *_facts(target, manifest, proof)])
+    target = case.host
+    asking = [_curl(manifest)]
+    if not target.is_local:
+        asking.insert(0, _tunnel(target, case.inventory.hosts, manifest["port"]))
+    lines = [*_answer(proof), *_facts(target, manifest, proof)]
+    return "\n".join([*lines, *(f"{' ' * 12}{line}" for line in asking)])
 
 
 def _answer(proof: Mapping[str, Any]) -> list[str]:
@@ -27,26 +34,29 @@ def _answer(proof: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(target: Host, manifest: Mapping[str, Any], proof: Mapping[str, Any]) -> list[str]:
-    port, name = manifest["port"], manifest["served_model_name"]
-    address = f"http://{manifest['bind']}:{port}"
-    messages = [{"role": "user", "content": _ASK}]
-    # A small model may never come to an end by itself.
-    body = json.dumps({"model": name, "messages": messages, "max_tokens": _MOST})
-    chat = f"http://127.0.0.1:{port}/v1/chat/completions"
-    curl = Command(("curl", chat, "-H", "Content-Type: application/json", "-d", body))
+    address = f"http://{manifest['bind']}:{manifest['port']}"
     # Without --host it would mean the inventory's default, which may be another.
     whom = {"host": target.name, "profile": manifest["profile"]}
-    lines = [
+    return [
         f"  server    {address}" + ("" if target.is_local else f" on {target.name}"),
         f"  KV cache  {prove.pool_text(proof)} (read back from the server)",
         *_policy(proof),
         f"  proof     {proof['outcome']}, {len(proof['questions'])} questions",
         f"  ask it    {typed('ask', {**whom, 'question': _ASK})}",
     ]
-    if not target.is_local:
-        tunnel = f"{port}:127.0.0.1:{port}"
-        lines.append(f"            {Command(('ssh', '-L', tunnel, str(target.address))).line()}")
-    return [*lines, f"            {curl.line()}"]
+
+
+def _tunnel(target: Host, hosts: Mapping[str, Host], port: int) -> str:
+    return Command(("ssh", "-L", f"{port}:127.0.0.1:{port}", *dial(target, hosts))).line()
+
+
+def _curl(manifest: Mapping[str, Any]) -> str:
+    messages = [{"role": "user", "content": _ASK}]
+    # A small model may never come to an end by itself.
+    ask = {"model": manifest["served_model_name"], "messages": messages, "max_tokens": _MOST}
+    chat = f"http://127.0.0.1:{manifest['port']}/v1/chat/completions"
+    kind = "Content-Type: application/json"
+    return Command(("curl", chat, "-H", kind, "-d", json.dumps(ask))).line()
 
 
 def _policy(proof: Mapping[str, Any]) -> list[str]:

@@ -49,7 +49,7 @@ def deploy(case: Case, dry_run: bool) -> Report:
         done = f"deployment {there.id} of {profile.name} runs and is proved"
         proof = case.seen.deployments[profile.name].proof
         plan = Plan("deploy", host.name, done=(done,))
-        text = f"{host.name}: {done}\n\n{closing(host, there.model_dump(), proof)}"
+        text = f"{host.name}: {done}\n\n{closing(case, there.model_dump(), proof)}"
         return Report(preview(plan) if dry_run else text, _data(there, proof, changed=False))
     goal = target.choose(case, dry_run)
     if dry_run:
@@ -61,7 +61,7 @@ def deploy(case: Case, dry_run: bool) -> Report:
     launching = Launching(case, goal, known(case.root, "serve"))
     _execute(plan, launching)
     made, told = goal.target.manifest, launching.told
-    text = f"{host.name}: {profile.name} is served\n\n{closing(host, made.model_dump(), told)}"
+    text = f"{host.name}: {profile.name} is served\n\n{closing(case, made.model_dump(), told)}"
     return Report(text, _data(made, told, changed=True))
 
 

@@ -154,7 +154,7 @@ def test_deploy_serves_and_says_how_to_ask(fresh: Remote, deployed: str) -> None
     assert lines["server"] == "http://127.0.0.1:30000 on gpu01"
     assert "torch.bfloat16, 16384 tokens" in lines["KV"]
     assert "invoke ask --host gpu01 --profile smollm2-cpu --question" in lines["ask"]
-    assert lines["ssh"] == f"-L 30000:127.0.0.1:30000 {fresh.host.address}"
+    assert lines["ssh"] == f"-L 30000:127.0.0.1:30000 zoe@{fresh.host.address}"
 
 
 def test_deploy_again_leaves_the_server_alone(remote: Remote) -> None:
