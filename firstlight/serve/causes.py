@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from firstlight.build.failures import SHOWN, Match, Rules
 from firstlight.build.loglines import LIMIT, flat, is_mild, is_refused
@@ -45,6 +46,8 @@ class Search:
     `weight` is that of the best cause so far, -1 without one; `mortal` = it cannot have been
     survived; `trace` = inside a traceback, `announced` = one that the server itself called its end;
     `over` = a process was said to have died, and what its parent then raises tells nothing more.
+    `chain` = the line of the first exception of a chain, 0 before any; `link` = the next traceback
+    goes on with that chain, as a "cause" or raised "during" the handling of the one above.
     """
 
     rules: Rules = field(default_factory=Rules, compare=False, repr=False)
@@ -54,6 +57,8 @@ class Search:
     trace: bool = False
     announced: bool = False
     over: bool = False
+    chain: int = 0
+    link: Literal["", "cause", "during"] = ""
 
 
 def look(search: Search, number: int, message: str, stamped: bool = False) -> Search:
@@ -62,16 +67,22 @@ def look(search: Search, number: int, message: str, stamped: bool = False) -> Se
     A line with a stamp of its own ends no traceback: another rank speaks in between.
     """
     if "Traceback (most recent call last)" in message:
-        return replace(search, trace=True, announced=bool(_ANNOUNCED.search(message)))
+        announced = bool(_ANNOUNCED.search(message)) or bool(search.link and search.announced)
+        return replace(search, trace=True, announced=announced)
     if search.trace and message[:1].isspace():
         return search
     text = flat(message[:LIMIT])
+    if link := _LINKS.get(text.strip()):
+        return replace(search, trace=False, link=link)
     match = search.rules.match(text, text.lower())
     weight = match.rule.weight if match else 1 if _is_error(text) else -1
     over = search.over or weight == 0
     after = replace(search, trace=search.trace and stamped, over=over)
     announced = search.trace and search.announced
-    if _ends_trace(search, text, stamped) and weight in (-1, 1):
+    ends = _ends_trace(search, text, stamped)
+    if ends:
+        after = replace(after, chain=search.chain if search.link else number)
+    if ends and weight in (-1, 1):
         weight = 0 if over and not announced else 3
         return _keep(after, _unknown("exception", number, message), weight, announced, announced)
     if match is not None:
@@ -103,6 +114,10 @@ _ERROR = re.compile(
     r"\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal|CRITICAL|[Ff]ailed|command not found"
     r"|No such file or directory|Permission denied)\b"
 )
+_LINKS: dict[str, Literal["cause", "during"]] = {
+    "During handling of the above exception, another exception occurred:": "during",
+    "The above exception was the direct cause of the following exception:": "cause",
+}
 _AROUND = {
     "error": "no known failure; the log around this line says more",
     "exception": "no known failure; the traceback above this line says where",
@@ -134,7 +149,18 @@ def _unknown(kind: str, number: int, message: str) -> Cause:
 
 def _keep(search: Search, cause: Cause, weight: int, mortal: bool, announced: bool) -> Search:
     """The first of the heaviest; but what the server calls its end outdoes what it survived."""
+    after = replace(search, link="")
     outdoes = announced and weight == search.weight == 3 and not search.mortal
+    if search.link and search.best is not None and search.best.line >= search.chain:
+        outdoes = _explains(search, search.best, cause) and weight > 0
+        weight = max(weight, search.weight) if outdoes else min(weight, search.weight)
     if weight <= search.weight and not outdoes:
-        return search
-    return replace(search, best=cause, weight=weight, mortal=mortal)
+        return after
+    return replace(after, best=cause, weight=weight, mortal=mortal or (outdoes and search.mortal))
+
+
+def _explains(search: Search, before: Cause, cause: Cause) -> bool:
+    """Of one chain a known exception tells most, then the last that was raised during another."""
+    if before.kind not in UNKNOWN:
+        return False
+    return cause.kind not in UNKNOWN or search.link == "during"

@@ -46,6 +46,30 @@ def test_the_first_traceback_wins_over_all_that_follows(error: str, expected: st
     assert found.fix
 
 
+TRACE = "Traceback (most recent call last):\n  File 'a'\n"
+DURING = f"\nDuring handling of the above exception, another exception occurred:\n\n{TRACE}"
+DIRECT = f"\nThe above exception was the direct cause of the following exception:\n\n{TRACE}"
+LACKS = "PackageNotFoundError: No package metadata was found for flashinfer_python\n"
+CHAINS = {
+    "known amid unknown": (f"StopIteration\n{DURING}{LACKS}{DURING}Exception: no\n", LACKS),
+    "the last of unknown ones": (f"KeyError: 1\n{DURING}OddError: 2\n", "OddError: 2"),
+    "of a direct cause the cause": (f"OddError: 1\n{DIRECT}KeyError: 2\n", "OddError: 1"),
+    "a cause, then another": (f"OddError: 1\n{DIRECT}KeyError: 2\n{DURING}Odd: 3\n", "Odd: 3"),
+    "a known one after a cause": (f"OddError: 1\n{DIRECT}{LACKS}", LACKS),
+    "a traceback of its own": (f"OddError: 1\n{TRACE}KeyError: 2\n", "OddError: 1"),
+    "a chain after another error": (f"Odd: 1\n{TRACE}A: 2\n{DURING}B: 3\n", "Odd: 1"),
+}
+
+
+@pytest.mark.parametrize("start", ["", f"{V0523}[08:00:06] Scheduler hit an exception: "])
+@pytest.mark.parametrize(("chain", "expected"), CHAINS.values(), ids=list(CHAINS))
+def test_of_a_chain_a_known_exception_wins_then_the_last(
+    start: str, chain: str, expected: str
+) -> None:
+    found = cause(read(f"{start}{TRACE}{chain}", RULES))
+    assert found is not None and found.text == expected.strip()
+
+
 LINES = {
     "sglang: error: argument --kv-cache-dtype: invalid choice: 'f16'": "argument",
     "usage: sglang serve [-h] [--watchdog-timeout WATCHDOG_TIMEOUT]\n"
