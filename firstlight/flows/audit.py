@@ -54,7 +54,7 @@ def run(
         ask = gate.probed(shell, asked, engine, found, console)
     if document is None or wanted is None:
         return _unjudged(found, audit(found, ask))
-    return _judged(document, found, audit(found, ask, wanted.policy.kv))
+    return _judged(document, gate.held(document, found, ask))
 
 
 def _profile(root: Path, inventory: Inventory, goal: Host, wanted: str) -> Document[Profile]:
@@ -104,11 +104,11 @@ def _unjudged(found: Checkpoint, made: Audit) -> Report:
     return Report(audittext.text(made, found, judged=False), data)
 
 
-def _judged(document: Document[Profile], found: Checkpoint, made: Audit) -> Report:
+def _judged(document: Document[Profile], judged: gate.Judged) -> Report:
+    found, made, fault = judged.found, judged.made, judged.fault
     text = audittext.text(made, found, document.value.policy.reason or "")
     data = {"profile": document.value.name, **audittext.to_json(made, found)}
-    if made.within:
+    if fault is None:
         return Report(text, data)
-    fault = gate.fault_of(document, made)
     data["line"] = vars(fault)
     return Report(f"{text}\n\nrefused: {fault}", data, ProofError.exit_code)

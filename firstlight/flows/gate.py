@@ -25,6 +25,7 @@ from firstlight.flows.probe import ask_engine
 from firstlight.flows.target import Case
 from firstlight.hosts.facts import Facts
 from firstlight.serve.capabilities import Capabilities, engine_lines, key_of
+from firstlight.serve.policy import check_cache
 from firstlight.serve.profile import Profile
 
 KV_FLAG, OVERRIDE = "--kv-cache-dtype", "json_model_override_args"
@@ -65,9 +66,18 @@ def judge(case: Case, engine: Engine, facts: Facts) -> Judged:
     asking = asked(profile, engine, sm_of(profile, facts))
     reading = there(reading, shell.host.name, "put it there, or correct model.path")
     found = describe(reading, asking.flag(OVERRIDE))
-    ask = probed(shell, asking, engine, found, console)
-    made = audit(found, ask, profile.policy.kv)
-    return Judged(found, made, None if made.within else fault_of(case.document, made))
+    return held(case.document, found, probed(shell, asking, engine, found, console))
+
+
+def held(document: Document[Profile], found: Checkpoint, ask: Ask) -> Judged:
+    """The audit of a profile against its policy, and against that policy's own rule: it wants its
+    value written down, also where `auto` would give the same today."""
+    made = audit(found, ask, document.value.policy.kv)
+    if not made.within:
+        return Judged(found, made, fault_of(document, made))
+    if written := check_cache(document):
+        return Judged(found, replace(made, within=False, change="bf16"), written[0])
+    return Judged(found, made, None)
 
 
 def asked(profile: Profile | None, engine: Engine, sm: int | None) -> Ask:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from firstlight.core.errors import ConfigError, ProofError
+from firstlight.core.errors import ConfigError, PolicyError, ProofError
 from firstlight.effects import catalog
 from firstlight.flows.gate import Engine, flags_of
 from firstlight.serve.capabilities import Capabilities, Flag
@@ -87,7 +87,8 @@ def test_what_the_flags_lay_over_the_config_counts(project: Project, tmp_path: P
     """The checkpoint says nothing of a quantised cache; the profile makes the engine read one."""
     plain = {key: value for key, value in CONFIG.items() if key != "quantization_config"}
     folder = checkpoint(tmp_path / "m", *PLAIN, config=plain)
-    profile(project, folder)
+    loose = {"policy": {"kv": "allow_calibrated", "reason": "measured in May"}}
+    profile(project, folder, **loose)
     assert "auto is within it" in project.invoke("audit", "--profile", "coder", check=True).stdout
     over = {"quantization_config": CONFIG["quantization_config"]}
     profile(project, folder, args={"kv_cache_dtype": "auto", "json_model_override_args": over})
@@ -104,6 +105,27 @@ def test_a_flag_that_is_not_there_is_auto(project: Project, tmp_path: Path) -> N
     assert (found["own"], found["change"], found["within"]) == ("auto", "bf16", False)
     assert found["line"]["file"] == "recipes/profiles/coder.yaml"
     assert [cell["verdict"] for cell in found["cells"]][:2] == ["lossy-uncalibrated", "safe"]
+
+
+@pytest.mark.parametrize("args", [{"tp_size": 8}, {"tp_size": 8, "kv_cache_dtype": "auto"}])
+def test_what_a_deploy_refuses_no_audit_lets_through(
+    project: Project, tmp_path: Path, args: dict[str, Any]
+) -> None:
+    """`auto` is BF16 for this checkpoint, and safe; the policy wants it written down all the same,
+    and the audit said that it was within it."""
+    plain = {key: value for key, value in CONFIG.items() if key != "quantization_config"}
+    profile(project, checkpoint(tmp_path / "m", *PLAIN, config=plain), args=args)
+    deployed = project.invoke("deploy", "--profile", "coder")
+    done = project.invoke("audit", "--profile", "coder", "--json")
+    assert (done.returncode, deployed.returncode) == (ProofError.exit_code, PolicyError.exit_code)
+    found = json.loads(done.stdout)
+    assert (found["within"], found["change"]) == (False, "bf16")
+    assert found["cells"][0]["verdict"] == "safe"
+    line = found["line"]
+    place = f"{line['file']}:{line['line']}:{line['column']}: {line['message']}"
+    assert place in deployed.stderr and "write args.kv_cache_dtype: bf16" in place
+    told = project.invoke("audit", "--profile", "coder").stdout
+    assert f"refused: {place}" in told and "auto is against it" in told
 
 
 def test_the_last_word_is_in_extra_args(project: Project, tmp_path: Path) -> None:
@@ -170,7 +192,8 @@ def test_a_value_that_no_engine_takes_is_no_matter_of_policy(
 
 
 def test_another_stack_is_another_engine(project: Project, tmp_path: Path) -> None:
-    profile(project, checkpoint(tmp_path / "m", *PLAIN, config=CONFIG))
+    loose = {"policy": {"kv": "allow_calibrated", "reason": "measured in May"}}
+    profile(project, checkpoint(tmp_path / "m", *PLAIN, config=CONFIG), **loose)
     older = project.invoke(
         "audit", "--profile", "coder", "--stack", "sglang-0.5.9-cu130-sm120", check=True
     )
