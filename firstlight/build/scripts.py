@@ -79,7 +79,7 @@ set -euo pipefail
 root=$1 home=$2 need=$3 python=$4 uv_wheel=$5 requirements=$6 manifest=$7 program=$8 engine=$9
 shift 9
 # What is left are the folders of the artifacts, made on this host.
-[ ! -e "$home" ] || exit 0
+[ ! -e "$home/manifest.json" ] || exit 0
 enough_space "$root" "$need"
 rm -rf -- "$home.partial"
 trap 'rm -rf -- "$home.partial"' EXIT
@@ -134,6 +134,8 @@ cp -- "$manifest" manifest.json
 # A server compiles kernels too, with the toolkit that the release was built with.
 [ -z "${{TOOLKIT:-}}" ] || ln -s -- "$TOOLKIT" cuda
 cd /
+# What stands there is no release: the caches of one that was removed while a server started.
+rm -rf -- "$home"
 mv -T -- "$home.partial" "$home"
 echo "release $(basename -- "$home") is in place"
 """

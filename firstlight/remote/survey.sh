@@ -17,7 +17,12 @@ near=$root
 while [ ! -e "$near" ]; do near=$(dirname -- "$near"); done
 if [ -w "$near" ]; then tell writable yes; else tell writable no "$near"; fi
 [ -r "$root/route" ] && tell route "$(head -n 1 "$root/route")"
-each release "$root/releases"
+# A folder without its manifest is what a server's caches made of a release that is gone.
+for path in "$root"/releases/*/manifest.json; do
+  path=${path%/manifest.json}
+  case $path in *.partial | *.old | */'*') continue ;; esac
+  tell release "${path##*/}"
+done
 each artifact "$root/store"
 each model "$root/models"
 each library "$root/lib"

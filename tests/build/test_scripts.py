@@ -162,8 +162,11 @@ def assemble(
 @pytest.mark.slow
 def test_a_release_is_complete_where_it_stands(root: Path, uv_wheel: Path) -> None:
     home = root / "releases" / "r1"
+    # A server that started while its release was removed left its caches there.
+    (home / "cache/triton").mkdir(parents=True)
     done = assemble(root, uv_wheel, home)
     assert done.returncode == 0, done.stderr
+    assert not list(home.glob("cache/*"))
     assert done.stdout.splitlines()[-1] == "release r1 is in place"
     left = sorted(path.name for path in home.iterdir())
     assert left == [

@@ -161,6 +161,20 @@ def test_the_server_s_surroundings(tmp_path: Path) -> None:
     assert (release / "cache").is_dir()
 
 
+def test_a_release_that_was_removed_does_not_come_back_as_a_folder_of_caches(
+    tmp_path: Path,
+) -> None:
+    placed = deployment(profile(), PurePosixPath(tmp_path / "it's"))
+    home = Path(placed.home)
+    home.mkdir(parents=True)
+    (home / "launch.sh").write_text(render_launch(placed, templates()))
+    done = subprocess.run(["/bin/bash", home / "launch.sh"], capture_output=True, text=True)
+    assert done.returncode == 78
+    told = "its release was removed; run invoke build, then deploy again"
+    assert done.stderr == f"launch.sh: no {placed.release}/venv/bin/python: {told}\n"
+    assert not Path(placed.release).exists()
+
+
 SECRETS = "args: {kv_cache_dtype: bf16}\nservice: {secrets: [HF_TOKEN, SGLANG_API_KEY]}\n"
 NASTY = "a b'\"$(touch pwned)`touch pwned`\\n=é😀#"
 
@@ -192,8 +206,10 @@ def test_an_unsafe_or_missing_secret_stops_the_start_for_good(
     tmp_path: Path, text: str | None, mode: int, message: str
 ) -> None:
     placed = deployment(profile(SECRETS), PurePosixPath(tmp_path))
-    home = Path(placed.home)
+    home, python = Path(placed.home), Path(placed.release / "venv/bin/python")
     home.mkdir(parents=True)
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
     if text is not None:
         (home / "env").write_text(text)
         (home / "env").chmod(mode)

@@ -9,6 +9,10 @@ fail() {
 
 cd '/srv/it'"'"'s 50%/deployments/p/1'
 
+# A release that was removed must not come back as a folder of caches.
+[ -x '/srv/it'"'"'s 50%/releases/r1/venv/bin/python' ] ||
+  fail "no "'/srv/it'"'"'s 50%/releases/r1/venv/bin/python'": its release was removed; run invoke build, then deploy again"
+
 # One python and its packages, and nothing of the account that runs it.
 unset PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PYTHONNOUSERSITE=1 PYTHONUNBUFFERED=1
