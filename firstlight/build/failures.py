@@ -11,20 +11,25 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import chain
 from string import Formatter
 from typing import Literal
 
 from pydantic import Field
 
+from firstlight.build.cited import is_cited
 from firstlight.build.loglines import (
     LIMIT,
     error_weight,
     flat,
     goes_on,
     indent,
+    is_done,
     is_mild,
     plain,
+    tests_begin,
+    tests_passed,
 )
 from firstlight.build.needles import SHORTEST, any_of, needles
 from firstlight.core.errors import Fault
@@ -104,7 +109,12 @@ class _Test:
     unless: re.Pattern[str] | None
 
     def match(self, text: str) -> Match | None:
-        found = self.pattern.search(text)
+        own = (
+            found
+            for found in self.pattern.finditer(text)
+            if not is_cited(text, found.start(), found.end())
+        )
+        found = next(own, None)
         if not found or (self.unless and self.unless.search(text)):
             return None
         groups = {name: value or "" for name, value in found.groupdict().items()}
@@ -168,11 +178,9 @@ def explain(lines: Iterable[str], rules: Rules, first: int = 1) -> Explanation |
     `lines` may be a stream; the first has the number `first`. A text is split by `cut([text])`,
     since `splitlines` counts what redraws a progress bar as lines.
     """
-    seen: dict[str, _Candidate] = {}
-    best = max(_noted(_candidates(lines, rules, first), seen), key=_rank, default=None)
+    best = _weighed(_candidates(lines, rules, first))
     if best is None:
         return None
-    best = next((seen[rule] for rule in best.behind if rule in seen), best)
     context = tuple((number, text[:SHOWN]) for number, text in best.around)
     text = best.text.strip()[:SHOWN]
     if best.match is None:
@@ -223,24 +231,53 @@ class _Candidate:
         return self.match.rule.behind if self.match else ()
 
 
+class _Turn(Enum):
+    """What a log says between its errors: pip has done all; tests begin, and all passed."""
+
+    DONE = auto()
+    TESTS = auto()
+    PASSED = auto()
+
+
+def _turn(text: str) -> _Turn | None:
+    if is_done(text):
+        return _Turn.DONE
+    if tests_begin(text):
+        return _Turn.TESTS
+    return _Turn.PASSED if tests_passed(text) else None
+
+
 def _rank(found: _Candidate) -> tuple[bool, int, int, bool]:
     """What says why counts most; of the rest what the log did not survive, and of equal weight
     the error itself: a hint is no cause while there is an error that no rule knows."""
     return (found.weight == 3, found.survived, found.weight, found.match is None)
 
 
-def _noted(found: Iterable[_Candidate], seen: dict[str, _Candidate]) -> Iterator[_Candidate]:
-    """The same, with the first of each rule kept in `seen`."""
+def _weighed(found: Iterable[_Candidate | _Turn]) -> _Candidate | None:
+    """What says most, or what is behind that; nothing of what a turn for the better made void."""
+    best: _Candidate | None = None
+    seen: dict[str, _Candidate] = {}
+    before, done = (best, seen), False
     for one in found:
-        if one.match:
-            seen.setdefault(one.match.rule.id, one)
-        yield one
+        done = one is _Turn.DONE
+        if one is _Turn.TESTS:
+            before = best, dict(seen)
+        elif one is _Turn.PASSED:
+            best, seen = before
+        elif isinstance(one, _Candidate):
+            best = one if best is None else max(best, one, key=_rank)
+            if one.match:
+                seen.setdefault(one.match.rule.id, one)
+    # What does not say why, and nothing was wrong after pip had done it all.
+    if best is None or (done and best.weight < 3):
+        return None
+    return next((seen[rule] for rule in best.behind if rule in seen), best)
 
 
 _Line = tuple[int, str]
 
 
-def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Candidate]:
+def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Candidate | _Turn]:
     """Every line that could be the cause; code that a traceback quotes is no error by itself."""
     trace: int | None = None
     warned = False
@@ -263,7 +300,9 @@ def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Can
         weight = match.rule.weight if match else None
         if not match and not quoted:
             weight = error_weight(straight, low, exception)
-        if weight is not None:
+        if turn := _turn(text):
+            yield turn
+        elif weight is not None:
             around = tuple(line for line in held if line)
             yield _Candidate(weight, number, text, match, around, survived)
 

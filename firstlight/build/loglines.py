@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from firstlight.build import cited
+
 LIMIT = 4096
 """What is read of one line, in characters; compiler lines can be much longer."""
 
@@ -51,7 +53,7 @@ def indent(line: str) -> int:
 def is_mild(line: str) -> bool:
     """True for lines that may hold the words of an error and are none: warnings, status lines,
     command lines, tests that passed."""
-    return bool(_MILD.search(line))
+    return bool(_MILD.search(line)) or cited.is_request(line)
 
 
 def is_refused(line: str) -> bool:
@@ -64,6 +66,21 @@ def goes_on(line: str) -> bool:
     return any(text in line for text in _STEPS) and bool(_GOES_ON.search(line))
 
 
+def is_done(line: str) -> bool:
+    """True where pip says that it has done all it was asked for."""
+    return "Successfully " in line and bool(_DONE.search(line))
+
+
+def tests_begin(line: str) -> bool:
+    """True where pytest begins."""
+    return "test session starts" in line
+
+
+def tests_passed(line: str) -> bool:
+    """True where pytest ends with no test that failed: what they print are no errors."""
+    return " passed" in line and bool(_PASSED.match(line))
+
+
 def error_weight(line: str, low: str, exception: bool) -> int | None:
     """2 for what a compiler refuses, 1 for another error that may be the first one, 0 for the echo
     of another, None for no error.
@@ -74,6 +91,7 @@ def error_weight(line: str, low: str, exception: bool) -> int | None:
         return 0 if _ECHO.search(line) else 1
     if not any(word in low for word in _WORDS) or is_mild(line):
         return None
+    line = cited.uncited(line)
     if _ECHO.search(line):
         return 0
     if is_refused(line):
@@ -115,7 +133,7 @@ _MILD = re.compile(
     r"|^\s*(?:ptxas|nvlink) info|^\s*INFO\b|NCCL INFO"
     r"|^\s*\d+ \| |^\s+\| "  # the source that a compiler quotes
     rf"|^\s*(?:cd \S+ && )?(?:: && )?(?:\S*/)?{_TOOLS} +(?:-|\S+\.(?:c|cc|cpp|cu|o|py|rs)\b)"
-    r"|^(?:Receive|Finish): obj=|^(?:Prefill|Decode) batch"
+    r"|^(?:Prefill|Decode) batch"
     r"|\bPASSED\b|\.\.\. ok$|^ok \d|\(ignored\)|\bTest +#?\d+.*Passed"
     r"|^\s*(?:copying|adding|creating|writing|removing|byte-compiling|inflating:|extracting:"
     r"|Compiling \S+ v|Downloading|Collecting|Using cached|Installing collected)\b"
@@ -126,6 +144,8 @@ _GOES_ON = re.compile(
     r"^\s*\[1/\d+\] |\bSuccessfully (?:installed|built)\b|: checked out '"
     r"|^\s*-- (?:Configuring|Generating) done"
 )
+_DONE = re.compile(r"\bSuccessfully (?:installed|built) ")
+_PASSED = re.compile(r"^(?:=+ )?\d+ passed\b(?!.*\b(?:failed|errors?)\b).* in \d")
 # Words without one of which a line is no error at all; one look saves the pattern.
 _WORDS = (
     "error", "fatal", "failed", "undefined reference", "not found", "no such", "denied",

@@ -356,3 +356,47 @@ def test_any_text_is_survived_and_cut_anywhere_the_same(pieces: list[str], size:
 @given(st.lists(st.text("ab|.", min_size=1), max_size=8), st.text("ab|.", max_size=20))
 def test_one_look_finds_any_of_many_texts(texts: list[str], line: str) -> None:
     assert bool(any_of(texts).search(line)) == any(text in line for text in texts)
+
+
+FULL = "No space left on device"
+SOUND = {
+    "a request as text": f'Received request: {{"text": "why {FULL}?"}}',
+    "a request as SGLang logs it": f"Finish: obj=GenerateReqInput(text='RuntimeError: {FULL}')",
+    "a request as JSON": f'{{"time": 1, "event": "request.received", "obj": ["Error: {FULL}"]}}',
+    "a prompt amid a line": f"Added cmpl-1 with prompt: 'Error: {FULL}', params: x",
+    "a text amid JSON": f'{{"level": "info", "text": "Traceback, Error: {FULL}"}}',
+    "a sentence with backticks": f"If you see `{FULL}`, remove a release.",
+    "a sentence with quotes": f"On \"{FULL}\" remove a release; it means ('{FULL}').",
+    "an echo that is quoted": "`ninja: build stopped: subcommand failed.` means a bad end",
+    "tests that passed": f"E   AssertionError: {FULL}\n=== 204 passed, 2 warnings in 3.2s ===",
+    "tests that passed quietly": f"E   AssertionError: {FULL}\n204 passed in 3.20s",
+    "versions that pip put up with": (
+        "ERROR: pip's dependency resolver does not currently take into account all packages\n"
+        "a 1 requires b==2, but you have b 3 which is incompatible.\nSuccessfully installed b-3"
+    ),
+}
+
+
+@pytest.mark.parametrize("log", SOUND.values(), ids=list(SOUND))
+def test_words_that_a_log_only_cites_are_no_cause(log: str) -> None:
+    assert told(f"begin\n{log}\n") is None
+
+
+CITING = {
+    f'tar: "{FULL}"': "a tool quotes with a colon before",
+    f'level=error msg="{FULL}"': "a logger's value",
+    f'{{"level": "error", "message": "{FULL}"}}': "a logger's JSON",
+    f'cp failed with "{FULL}" there': "a line that calls it failed",
+    f"RuntimeError: writing (`{FULL}`)": "an exception",
+    f"OSError: {FULL}: prompt='x'": "before a user's text",
+    f"=== 1 failed, 203 passed in 3.2s ===\n{FULL}": "tests of which one failed",
+    f"{FULL}\n=== test session starts ===\nE {FULL}\n=== 9 passed in 3.2s ===": "before tests",
+    f"{FULL}\n=== 1 failed, 203 passed in 3.2s ===": "tests of which one failed, after it",
+    f"{FULL}\nSuccessfully installed b-3": "what says why stays",
+}
+
+
+@pytest.mark.parametrize("log", CITING, ids=list(CITING.values()))
+def test_a_cause_is_not_lost_among_quotes(log: str) -> None:
+    found = told(f"begin\n{log}\n")
+    assert found is not None and found.rule == "disk"

@@ -199,3 +199,13 @@ def test_check_tells_faults_of_the_table_with_their_place(project: Project) -> N
     assert (
         f"recipes/failures.yaml:{line}:9: 'No space (left' is no regular expression" in done.stdout
     )
+
+
+def test_what_users_of_a_ready_server_write_is_no_cause(tmp_path: Path) -> None:
+    asked = 'Received request: {"text": "Why is there No space left on device?"}'
+    served = V0523 + READY + f"[2026-11-30 08:01:00] {asked}\n"
+    assert told(tmp_path, served) == ("nothing in LOG looks like an error", 1)
+    died = f"{served}[2026-11-30 08:02:00] OSError: [Errno 28] No space left on device\n"
+    text, code = told(tmp_path, died)
+    assert (code, text.splitlines()[0]) == (0, "cause: a disk of the host is full")
+    assert text.splitlines()[1].endswith(": OSError: [Errno 28] No space left on device")
