@@ -17,6 +17,7 @@ from firstlight.effects import catalog, execute, jobs
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import recipes
+from firstlight.flows.dial import dial
 from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import Ground
 from firstlight.flows.hold import holders, let_all_go
@@ -109,7 +110,8 @@ def build(
     told, hold = _told(task, wish), _hold(task, wish)
     data = {"release": release_of(task.order), "built": False}
     if dry_run or not laid.plan.steps:
-        shown = preview(framed(laid.plan, first, laid.ground, hold))
+        plan = framed(laid.plan, first, laid.ground, hold)
+        shown = preview(plan, dial(shell.host, inventory.hosts))
         return Report(shown if dry_run else f"{told} is in place", data)
     if laid.needs:
         require_host_toolkit(task, console)

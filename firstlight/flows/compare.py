@@ -26,6 +26,7 @@ from firstlight.flows import comparekeep, comparescore, comparestage, prove, ser
 from firstlight.flows.comparekeep import Keeping
 from firstlight.flows.comparescore import Precision
 from firstlight.flows.comparestage import Stage
+from firstlight.flows.dial import dial
 from firstlight.flows.failures import known
 from firstlight.flows.target import Case
 from firstlight.hosts.inventory import UnknownName
@@ -89,14 +90,14 @@ def run(
 
 def _shown(case: Case, work: _Work) -> str:
     """The plans of a run that has not begun."""
-    left = comparestage.left_over(case)
+    left, way = comparestage.left_over(case), dial(case.host, case.inventory.hosts)
     if not work.missing:
         return preview(Plan(comparestage.VERB, work.host, done=_kept(work)))
     if left.steps:
-        return f"{preview(left)}\n{_LEFT}\n"
+        return f"{preview(left, way)}\n{_LEFT}\n"
     plans = _plans(comparestage.set_up(case, dry_run=True), work)
     steps = tuple(step for plan in plans for step in plan.steps)
-    return preview(Plan(comparestage.VERB, work.host, steps, plans[0].done))
+    return preview(Plan(comparestage.VERB, work.host, steps, plans[0].done), way)
 
 
 def _wanted(text: str, again: str) -> tuple[str, ...]:

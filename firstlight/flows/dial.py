@@ -11,9 +11,12 @@ from firstlight.hosts.inventory import Host
 
 def dial(host: Host, hosts: Mapping[str, Host]) -> tuple[str, ...]:
     """What comes after `ssh`, the address last; what the inventory leaves out is ssh_config's.
+    Nothing for this machine.
 
     Raises HostError for a `proxy_jump` that leads nowhere.
     """
+    if host.is_local:
+        return ()
     # Without what ssh_config has for an address: `ssh` reads that itself.
     return _words(host.proxy_jump, route(host, hosts, lambda _address: ""))
 

@@ -35,6 +35,7 @@ from firstlight.flows import programs, recipes
 from firstlight.flows.beside import beside
 from firstlight.flows.build import build
 from firstlight.flows.carry import Carry, carry_all, relayed, sent
+from firstlight.flows.dial import dial
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.hold import held
 from firstlight.flows.orders import Wish, all_orders, on_this_host, root_steps
@@ -299,7 +300,8 @@ def _preview(
         steps = (*goal.first, *_steps(origin, goal, mine))
         then = replace(with_arrived(goal.seen, mine), writable=True)
         built = build(root, console, goal.shell, inventory, goal.wish, then, True)
-        plans.append(f"{preview(Plan('ship', goal.name, steps))}\n{built.text}")
+        way = dial(goal.shell.host, inventory.hosts)
+        plans.append(f"{preview(Plan('ship', goal.name, steps), way)}\n{built.text}")
     return "\n".join(plans)
 
 

@@ -9,6 +9,7 @@ from firstlight.core.report import Report
 from firstlight.effects import catalog, execute
 from firstlight.effects.console import Console
 from firstlight.flows import programs, recipes, server
+from firstlight.flows.dial import dial
 from firstlight.flows.reach import look, opener, reached
 from firstlight.serve.deploy import stop_step
 
@@ -32,7 +33,7 @@ def run(
         plan = Plan("stop", target.name, () if settled else (stop_step(service),), done)
         data = {"profile": name, "deployment": found.id, "stopped": not over}
         if dry_run:
-            return Report(preview(plan), data)
+            return Report(preview(plan, dial(target, inventory.hosts)), data)
         site = execute.Site(shell, seen.root, programs.supervisor(seen.root))
         execute.execute(plan, {"host": site}, console)
     return Report(f"{target.name}: the server of {name} is stopped", data)

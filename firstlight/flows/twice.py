@@ -15,6 +15,7 @@ from firstlight.core.report import Report
 from firstlight.effects import execute
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
+from firstlight.flows.dial import dial
 from firstlight.flows.failures import explained, known
 from firstlight.flows.ground import Ground
 from firstlight.flows.orders import Wish, look_ahead, wished
@@ -53,7 +54,9 @@ def both(
     steps = (*_steps(task, component, site), *_after(task, component))
     plan = Plan("build", task.host, steps)
     if dry_run:
-        return Report(preview(framed(plan, first, found, what)), {"component": component})
+        shown = framed(plan, first, found, what)
+        text = preview(shown, dial(shell.host, inventory.hosts))
+        return Report(text, {"component": component})
     require_host_toolkit(task, console)
     look_ahead((need(task.order.choices[component], task.order),), task.facts, task.host, console)
     with holding(found, plan, what, console):

@@ -115,3 +115,7 @@ def test_the_closing_text_tells_how_to_reach_a_host_that_the_inventory_describes
     told = closing(case, MANIFEST, proof)
     jump = "-J guard@10.0.0.1:2201 -p 2222 zoe@10.0.0.9"
     assert f"\n            ssh -L 30001:127.0.0.1:30001 {jump}\n" in told
+
+
+def test_this_machine_needs_no_way() -> None:
+    assert dial(Host(name="local"), {}) == ()

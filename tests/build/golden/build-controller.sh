@@ -1,13 +1,28 @@
 # firstlight build: plan for host gpu01
 # in place: 0 of 5 wheels
+# It stops at the first step that fails; each script is the body of a function, as in a real run,
+# so that `return` ends that script with its status
+set -e
+as_function() {
+  printf '__main() {\n%s\n}\n__main %s </dev/null\nexit "$?"\n' "$(cat)" "${*@Q}"
+}
+here() { as_function "$@" | bash -s; }
+HOST=gpu01
+export RSYNC_RSH=ssh
+at_host() { ssh "$HOST" "$@"; }
+on_host() { as_function "$@" | at_host exec /bin/bash -s; }
+as_root() { as_function "$@" | at_host sudo /bin/bash -s; }
 
 # 1. send the programs and patches
-rsync -W /here/remote/capabilities.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/capabilities.py'  # sha256 000000000000
-rsync -W /here/remote/fetch_wheels.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/fetch_wheels.py'  # sha256 000000000000
-rsync -W /here/remote/repack_wheel.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/repack_wheel.py'  # sha256 000000000000
-rsync -W /here/remote/unified_diff.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/unified_diff.py'  # sha256 000000000000
-rsync -W /here/patches/0001-start.patch "$HOST":'/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/0001-start.patch'  # sha256 e1e1e1e1e1e1
-rsync -W /here/patches/0002-extra.patch "$HOST":'/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch'  # sha256 e2e2e2e2e2e2
+# sha256 000000000000 capabilities.py
+# sha256 000000000000 fetch_wheels.py
+# sha256 000000000000 repack_wheel.py
+# sha256 000000000000 unified_diff.py
+rsync -W --mkpath /here/remote/capabilities.py /here/remote/fetch_wheels.py /here/remote/repack_wheel.py /here/remote/unified_diff.py "$HOST":'/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/'
+# sha256 e1e1e1e1e1e1 0001-start.patch
+rsync -W --mkpath /here/patches/0001-start.patch "$HOST":'/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/'
+# sha256 e2e2e2e2e2e2 0002-extra.patch
+rsync -W --mkpath /here/patches/0002-extra.patch "$HOST":'/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/'
 
 # 2. list 5 wheels to download (on the controller)
 # leaves /home/ann/fl/lib/044d5e6b9f01079913d21f9f5892c6eeaf877138fe213c182676aee10ae0d488/wheels.json
@@ -23,7 +38,7 @@ EOF
 
 # 3. download 5 wheels, each checked by its hash (on the controller)
 # detached job fetch-044d5e6b9f01; a lost link does not stop it
-bash -s /home/ann/fl 58 /usr/bin/python3.12 /here/remote/fetch_wheels.py /home/ann/fl/lib/044d5e6b9f01079913d21f9f5892c6eeaf877138fe213c182676aee10ae0d488/wheels.json <<'EOF'
+here /home/ann/fl 58 /usr/bin/python3.12 /here/remote/fetch_wheels.py /home/ann/fl/lib/044d5e6b9f01079913d21f9f5892c6eeaf877138fe213c182676aee10ae0d488/wheels.json <<'EOF'
 set -euo pipefail
 enough_space() { # $1 = folder, $2 = MiB that are needed
   local near=$1 free
@@ -42,16 +57,21 @@ mkdir -p -- "$root/wheels"
 EOF
 
 # 4. send 5 wheels
-rsync -W /home/ann/fl/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl "$HOST":'/srv/first light/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl'  # sha256 b1b1b1b1b1b1
-rsync -W /home/ann/fl/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl "$HOST":'/srv/first light/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl'  # sha256 b2b2b2b2b2b2
-rsync -W /home/ann/fl/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl "$HOST":'/srv/first light/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl'  # sha256 a1a1a1a1a1a1
-rsync -W /home/ann/fl/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl "$HOST":'/srv/first light/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl'  # sha256 c1c1c1c1c1c1
-rsync -W /home/ann/fl/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl "$HOST":'/srv/first light/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl'  # sha256 f1f1f1f1f1f1
+# sha256 b1b1b1b1b1b1 einops-0.8.2-py3-none-any.whl
+rsync -W --mkpath /home/ann/fl/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl "$HOST":'/srv/first light/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/'
+# sha256 b2b2b2b2b2b2 filelock-3.20.0-py3-none-any.whl
+rsync -W --mkpath /home/ann/fl/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl "$HOST":'/srv/first light/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/'
+# sha256 a1a1a1a1a1a1 torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl
+rsync -W --mkpath /home/ann/fl/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl "$HOST":'/srv/first light/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/'
+# sha256 c1c1c1c1c1c1 sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl
+rsync -W --mkpath /home/ann/fl/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl "$HOST":'/srv/first light/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/'
+# sha256 f1f1f1f1f1f1 uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl
+rsync -W --mkpath /home/ann/fl/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl "$HOST":'/srv/first light/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/'
 
 # 5. patch sglang 0.5.23 into 0.5.23+firstlight.cpu
 # leaves /srv/first light/store/sglang-0.5.23-5a22743d5902
 # detached job repack-sglang-0.5.23-5a22743d5902; a lost link does not stop it
-bash -s '/srv/first light/store/sglang-0.5.23-5a22743d5902' /usr/bin/python3.11 '/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/repack_wheel.py' '/srv/first light/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl' firstlight.cpu --required '/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/0001-start.patch' --patch '/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch' <<'EOF'
+on_host '/srv/first light/store/sglang-0.5.23-5a22743d5902' /usr/bin/python3.11 '/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/repack_wheel.py' '/srv/first light/wheels/c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1c1/sglang-0.5.23-cp311-cp311-manylinux_2_34_x86_64.whl' firstlight.cpu --required '/srv/first light/lib/e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1/0001-start.patch' --patch '/srv/first light/lib/e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2e2/0002-extra.patch' <<'EOF'
 set -euo pipefail
 home=$1 python=$2 program=$3 wheel=$4 local_version=$5
 shift 5
@@ -69,7 +89,7 @@ EOF
 
 # 6. list the files of the release
 # leaves /srv/first light/lib/ce1896e1dc5d6e7ccde2c2187f8d648920038180feca5b596f37faf79ce04371/requirements.txt
-install -D -m 644 /dev/stdin '/srv/first light/lib/ce1896e1dc5d6e7ccde2c2187f8d648920038180feca5b596f37faf79ce04371/requirements.txt' <<'EOF'
+at_host 'install -D -m 644 /dev/stdin '"'"'/srv/first light/lib/ce1896e1dc5d6e7ccde2c2187f8d648920038180feca5b596f37faf79ce04371/requirements.txt'"'"'' <<'EOF'
 einops @ file:///srv/first%20light/wheels/b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1/einops-0.8.2-py3-none-any.whl --hash=sha256:b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1
 filelock @ file:///srv/first%20light/wheels/b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2/filelock-3.20.0-py3-none-any.whl --hash=sha256:b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2b2
 torch @ file:///srv/first%20light/wheels/a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1/torch-2.13.0%2Bcpu-cp311-cp311-manylinux_2_28_x86_64.whl --hash=sha256:a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1
@@ -77,7 +97,7 @@ EOF
 
 # 7. say what the release is made of
 # leaves /srv/first light/lib/95fa8bc3781ecdaa0afc43d42187ad9ca2d7a92f35b732a76998f05333fbc9ab/manifest.json
-install -D -m 644 /dev/stdin '/srv/first light/lib/95fa8bc3781ecdaa0afc43d42187ad9ca2d7a92f35b732a76998f05333fbc9ab/manifest.json' <<'EOF'
+at_host 'install -D -m 644 /dev/stdin '"'"'/srv/first light/lib/95fa8bc3781ecdaa0afc43d42187ad9ca2d7a92f35b732a76998f05333fbc9ab/manifest.json'"'"'' <<'EOF'
 {
   "schema": 1,
   "release": "tiny-cpu-py311-dc2638a5d957",
@@ -146,12 +166,12 @@ EOF
 # 8. assemble release tiny-cpu-py311-dc2638a5d957
 # leaves /srv/first light/releases/tiny-cpu-py311-dc2638a5d957
 # detached job release-tiny-cpu-py311-dc2638a5d957; a lost link does not stop it
+on_host '/srv/first light' '/srv/first light/releases/tiny-cpu-py311-dc2638a5d957' 4096 /usr/bin/python3.11 '/srv/first light/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl' '/srv/first light/lib/ce1896e1dc5d6e7ccde2c2187f8d648920038180feca5b596f37faf79ce04371/requirements.txt' '/srv/first light/lib/95fa8bc3781ecdaa0afc43d42187ad9ca2d7a92f35b732a76998f05333fbc9ab/manifest.json' '/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/capabilities.py' sglang '/srv/first light/store/sglang-0.5.23-5a22743d5902' <<'EOF'
 export UV_CACHE_DIR='/srv/first light/cache/uv'
 export UV_NO_CONFIG=1
 export UV_OFFLINE=1
 export UV_PYTHON_DOWNLOADS=never
 export SGLANG_USE_CPU_ENGINE=1
-bash -s '/srv/first light' '/srv/first light/releases/tiny-cpu-py311-dc2638a5d957' 4096 /usr/bin/python3.11 '/srv/first light/wheels/f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1/uv-0.13.9-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl' '/srv/first light/lib/ce1896e1dc5d6e7ccde2c2187f8d648920038180feca5b596f37faf79ce04371/requirements.txt' '/srv/first light/lib/95fa8bc3781ecdaa0afc43d42187ad9ca2d7a92f35b732a76998f05333fbc9ab/manifest.json' '/srv/first light/lib/dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd/capabilities.py' sglang '/srv/first light/store/sglang-0.5.23-5a22743d5902' <<'EOF'
 set -euo pipefail
 enough_space() { # $1 = folder, $2 = MiB that are needed
   local near=$1 free
@@ -166,7 +186,7 @@ enough_space() { # $1 = folder, $2 = MiB that are needed
 root=$1 home=$2 need=$3 python=$4 uv_wheel=$5 requirements=$6 manifest=$7 program=$8 engine=$9
 shift 9
 # What is left are the folders of the artifacts, made on this host.
-[ ! -e "$home" ] || exit 0
+[ ! -e "$home/manifest.json" ] || exit 0
 enough_space "$root" "$need"
 rm -rf -- "$home.partial"
 trap 'rm -rf -- "$home.partial"' EXIT
@@ -221,6 +241,8 @@ cp -- "$manifest" manifest.json
 # A server compiles kernels too, with the toolkit that the release was built with.
 [ -z "${TOOLKIT:-}" ] || ln -s -- "$TOOLKIT" cuda
 cd /
+# What stands there is no release: the caches of one that was removed while a server started.
+rm -rf -- "$home"
 mv -T -- "$home.partial" "$home"
 echo "release $(basename -- "$home") is in place"
 EOF
