@@ -2,6 +2,7 @@
 
 Between two jobs of a build nothing of it runs there. The hold says that more is to come, also when
 the machine that plans it was lost; pruning respects it, until nobody has given a sign for a day.
+Each holder has a file of its own, NAME@MARK, so that one who ends leaves the others theirs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,22 @@ BUSY = 75
 STALE_S = 24 * 3600
 _TAKE_S = 60.0
 
+# Whatever is in the file, it is told in one line of printable text.
+SAYS = """\
+says() {
+  local line
+  line=$(head -c 300 -- "$1" 2>/dev/null | head -n 1 | LC_ALL=C tr -cd '[:print:]')
+  case $line in
+    *', from '*', since '*) printf 'the %s\\n' "$line" ;;
+    *) printf 'an unreadable hold %q\\n' "${1##*/}" ;;
+  esac
+}
+"""
+
 # Who removes holds this lock alone (prune.LOCK): a hold never begins in the midst of that.
 TAKE = f"""\
-root=$1 file=$1/holds/$2 what=$3 who=$4
+{SAYS}
+root=$1 file=$1/holds/$2@$3 name=$2 what=$4 who=$5
 mkdir -p -- "$root/lock" "$root/holds" || return
 [ -e "$root/lock/all" ] || : >>"$root/lock/all" || return
 exec 8<"$root/lock/all" || return
@@ -30,31 +44,33 @@ if ! flock -n --shared 8; then
   sed -n 2p -- "$root/lock/all"
   return {BUSY}
 fi
-if [ -s "$file" ] && [ "$(sed -n 2p -- "$file")" != "$who" ]; then
-  echo "took over the hold of the $(head -n 1 -- "$file")"
-fi
-printf '%s\\n%s\\n' "$what, from $who, since $(date -u +%Y-%m-%dT%H:%M:%SZ)" "$who" \\
-  >"$file.partial" && mv -f -- "$file.partial" "$file"
+# Who else holds it under that name: the mark of each, and what people read of it.
+for other in "$root/holds/$name@"*; do
+  case $other in "$file" | *.partial | *[[:cntrl:]]*) continue ;; esac
+  [ ! -f "$other" ] || printf '%s\\t%s\\n' "${{other##*@}}" "$(says "$other")"
+done
+printf '%s\\n' "$what, from $who, since $(date -u +%Y-%m-%dT%H:%M:%SZ)" >"$file.partial" &&
+  mv -f -- "$file.partial" "$file"
 """
 
 LET_GO = """\
-file=$1/holds/$2
-[ ! -e "$file" ] || [ "$(sed -n 2p -- "$file")" != "$3" ] || rm -f -- "$file"
+rm -f -- "$1/holds/$2@$3"
 """
 
-LET_ALL_GO = """\
+LET_ALL_GO = f"""\
+{SAYS}
 for file in "$1"/holds/*; do
   [ -f "$file" ] || continue
-  head -n 1 -- "$file"
+  says "$file"
   rm -f -- "$file" || return
 done
 """
 
-LIST = """\
+LIST = f"""\
+{SAYS}
 for file in "$1"/holds/*; do
-  [ -f "$file" ] && head -n 1 -- "$file"
+  [ ! -f "$file" ] || says "$file"
 done
-return 0
 """
 
 
@@ -69,17 +85,22 @@ class Hold:
     sign: int
     text: str
 
+    @property
+    def name(self) -> str:
+        """What is held: a release, an artifact, a shipping."""
+        return self.item.removeprefix("holds/").partition("@")[0]
+
     def is_stale(self, now: int) -> bool:
-        """True when whoever held it is taken for lost."""
-        return now - self.sign > STALE_S
+        """True when whoever held it is taken for lost; a clock that was ahead proves nothing."""
+        return abs(now - self.sign) > STALE_S
 
 
-def take_step(root: PurePosixPath, name: str, what: str, who: str) -> Step:
-    """The step that begins a hold, or takes over the one of that name and says whose it was."""
-    script = Script(TAKE, (str(root), name, what, who))
+def take_step(root: PurePosixPath, name: str, mark: str, what: str, who: str) -> Step:
+    """The step that begins a hold; it prints who holds the same, a mark and a text in a line."""
+    script = Script(TAKE, (str(root), name, mark, what, who))
     return Step("hold", "keep pruning from what this build counts on", Run(script, _TAKE_S))
 
 
-def let_go_step(root: PurePosixPath, name: str, who: str) -> Step:
-    """The step that ends a hold, unless another has taken it over."""
-    return Step("let-go", "let pruning go on", Run(Script(LET_GO, (str(root), name, who))))
+def let_go_step(root: PurePosixPath, name: str, mark: str) -> Step:
+    """The step that ends one holder's hold."""
+    return Step("let-go", "let pruning go on", Run(Script(LET_GO, (str(root), name, mark))))

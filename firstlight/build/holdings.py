@@ -25,7 +25,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Use:
-    """A link of a deployment (current, previous or started) and the release that it runs."""
+    """A link of a deployment and the release that it runs: current, previous, started or coming."""
 
     profile: str
     link: str
@@ -37,7 +37,8 @@ class Holdings:
     """What is below a host's root; times are seconds since 1970.
 
     `items` have the time at which they were made, `names` the digests and items that the papers
-    of an item name; `holds` are of builds that go on.
+    of an item name; `holds` are of builds that go on. `husks` are items of releases that are gone
+    but for what a server wrote there, `odd` names that no answer can carry, quoted.
     """
 
     root: PurePosixPath
@@ -47,6 +48,8 @@ class Holdings:
     names: Mapping[str, frozenset[str]]
     uses: tuple[Use, ...]
     holds: tuple[Hold, ...] = ()
+    husks: frozenset[str] = frozenset()
+    odd: tuple[str, ...] = ()
 
 
 def parse(output: str, host: str) -> Holdings:
@@ -67,6 +70,8 @@ def parse(output: str, host: str) -> Holdings:
         names={item: frozenset(found) for item, found in names.items()},
         uses=tuple(_use(words, host) for words in _all(answers, "uses")),
         holds=tuple(Hold(item, int(sign), text) for _, item, sign, text in _all(answers, "hold")),
+        husks=frozenset(words[1] for words in _all(answers, "husk")),
+        odd=tuple(words[1] for words in _all(answers, "odd")),
     )
 
 

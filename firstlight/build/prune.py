@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from firstlight.build.digest import short
-from firstlight.build.hold import BUILD_JOBS, Hold
+from firstlight.build.hold import BUILD_JOBS, SAYS, Hold
 from firstlight.build.holdings import Holdings, freed, weight
 from firstlight.core.command import Script
 from firstlight.core.plan import Job, Step
@@ -40,22 +40,27 @@ _KINDS = {
 _JOBS = f"jobs/{{{','.join(BUILD_JOBS)}}}*"
 
 REMOVE = f"""\
+{SAYS}
 cd -- "$1" || exit
-looked=$2
+LC_ALL=C looked=$2 now=$(date +%s)
 shift 2
 # A build that began since we looked counts on what it found; it may be over by now.
 source "$FIRSTLIGHT_JOB/processes.sh"
 for job in {_JOBS}/pid; do
   if [[ -s ${{job%pid}}exit ]] || ! alive "$job"; then
-    began=$(stat -c %Y -- "$job" 2>/dev/null) && ((began > looked)) || continue
+    # One in the time to come is of a clock that was ahead.
+    began=$(stat -c %Y -- "$job" 2>/dev/null) && ((looked < began && began <= now)) || continue
   fi
   echo "error: a build has begun meanwhile: $(basename -- "${{job%/pid}}")"
   echo "fix: wait for its end, then prune again; nothing was removed"
   exit 1
 done
+# Each holder has a file of its own: one that we have not seen is new.
+seen=" $* "
 for hold in holds/*; do
-  began=$(stat -c %Y -- "$hold" 2>/dev/null) && ((began >= looked)) || continue
-  echo "error: a build has begun meanwhile: $(head -n 1 -- "$hold")"
+  [[ -f $hold && $hold != *.partial && $hold != *[![:print:]]* ]] || continue
+  [[ $seen != *" $hold "* ]] || continue
+  echo "error: a build has begun meanwhile: $(says "$hold")"
   echo "fix: wait for its end, then prune again; nothing was removed"
   exit 1
 done
@@ -64,7 +69,8 @@ for item in "$@"; do
   case $item in
     releases/*)
       name="\\"${{item#releases/}}\\""
-      if grep -qsF -- "$name" deployments/*/{{current,previous,started}}/manifest.json; then
+      if grep -qsF -- "$name" deployments/*/{{current,previous,started,coming}}/manifest.json &&
+        [ -e "$item/venv" ]; then
         echo "note: $item is deployed meanwhile; it stays"
         continue
       fi
@@ -107,12 +113,14 @@ def going_on(holdings: Holdings) -> tuple[Hold, ...]:
     return tuple(
         hold
         for hold in holdings.holds
-        if not hold.is_stale(holdings.now) and not _is_made(holdings, _last(hold.item))
+        if not hold.is_stale(holdings.now) and not _is_made(holdings, hold.name)
     )
 
 
 def _is_made(holdings: Holdings, name: str) -> bool:
-    return f"releases/{name}" in holdings.items or f"store/{name}" in holdings.items
+    release = f"releases/{name}"
+    made = release in holdings.items and release not in holdings.husks
+    return made or f"store/{name}" in holdings.items
 
 
 def choose(
@@ -145,7 +153,9 @@ def choose(
 def _kept(holdings: Holdings, keep: int) -> Iterator[Kept]:
     """The releases that stay, the newest first, each with the reason that weighs most."""
     uses = {use.release: f"{use.link} of {use.profile}" for use in reversed(holdings.uses)}
-    made = {i.removeprefix("releases/"): t for i, t in holdings.items.items() if _is_release(i)}
+    made = {
+        i.removeprefix("releases/"): t for i, t in holdings.items.items() if _is_whole(holdings, i)
+    }
     place: dict[str, int] = {}
     for release in sorted(made, key=lambda name: (-made[name], name)):
         stack = stack_of(release)
@@ -163,7 +173,7 @@ def _is_left_over(holdings: Holdings, item: str) -> bool:
     on with by whoever fetches them next.
     """
     if item.endswith((".ship.partial", ".incoming.partial")):
-        return holdings.now - holdings.items[item] > _DAY_S
+        return abs(holdings.now - holdings.items[item]) > _DAY_S
     if _folder(item) in ("build", "twice"):
         return True
     ours = _folder(item) in ("releases", "store")
@@ -172,6 +182,10 @@ def _is_left_over(holdings: Holdings, item: str) -> bool:
 
 def _is_release(item: str) -> bool:
     return item.startswith("releases/") and not item.endswith((".partial", ".old"))
+
+
+def _is_whole(holdings: Holdings, item: str) -> bool:
+    return _is_release(item) and item not in holdings.husks
 
 
 def _unnamed(
@@ -214,18 +228,20 @@ def render_cut(holdings: Holdings, cut: Cut) -> str:
     rows = [("release", "age", "size", "")] if shown else []
     for item in sorted(shown, key=lambda item: (-holdings.items[item], item)):
         age = _age(max(0, holdings.now - holdings.items[item]))
-        rows.append((_last(item), age, size(weight(holdings, item)), why.get(item, "goes")))
+        else_ = "goes: its release is gone" if item in holdings.husks else "goes"
+        rows.append((_last(item), age, size(weight(holdings, item)), why.get(item, else_)))
     stale = [
-        f"taken over: the hold of the {hold.text}; no sign of it for a day"
+        f"taken over: the hold of {hold.text}; no sign of it for a day"
         for hold in holdings.holds
-        if hold.item in cut.gone and hold.is_stale(holdings.now)
+        if hold.item in cut.gone and not _is_made(holdings, hold.name)
     ]
+    odd = [f"passed over: {name}; no name of ours: remove it by hand" for name in holdings.odd]
     total = f"goes: {_counted(cut)}, {size(cut.freed)}" if cut.gone else "nothing to remove"
     kept = [one for one in CACHES if one in holdings.items and one not in cut.gone]
     lines = [
         f"stays: {_KINDS[one]} {one}, {size(weight(holdings, one))} (--caches)" for one in kept
     ]
-    return "\n".join([*([columns(rows)] if rows else []), *lines, *stale, total])
+    return "\n".join([*([columns(rows)] if rows else []), *lines, *stale, *odd, total])
 
 
 def _age(seconds: int) -> str:

@@ -20,7 +20,7 @@ from firstlight.build.hold import (
 from firstlight.core.command import Script
 from firstlight.core.errors import FirstlightError, HostError, StepError
 from firstlight.core.plan import Run, Step
-from firstlight.effects import jobs
+from firstlight.effects import holder, jobs
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Result, Shell
 from firstlight.flows.reach import look
@@ -36,7 +36,8 @@ def who() -> str:
 
 def hold_steps(root: PurePosixPath, name: str, what: str) -> tuple[Step, Step]:
     """What `held` does before and after, for a plan that is shown."""
-    return take_step(root, name, what, who()), let_go_step(root, name, who())
+    mark = holder.mark()
+    return take_step(root, name, mark, what, who()), let_go_step(root, name, mark)
 
 
 @contextlib.contextmanager
@@ -49,7 +50,7 @@ def held(
     with that. Raises HostError when the hold cannot be written.
     """
     take, let_go = hold_steps(root, name, what)
-    _take(shell, take, console)
+    _tell(shell, root, name, _take(shell, take, console), console)
     try:
         yield
     except StepError:
@@ -79,7 +80,8 @@ def let_all_go(shell: Shell, root: PurePosixPath) -> list[str]:
     return shell.run(Script(LET_ALL_GO, (str(root),))).text.splitlines()
 
 
-def _take(shell: Shell, step: Step, console: Console) -> None:
+def _take(shell: Shell, step: Step, console: Console) -> list[str]:
+    """Begin a hold; who holds the same, as `take_step` prints it."""
     result = _run(shell, step)
     while result.rc == BUSY:
         by = result.text.strip() or "somebody"
@@ -94,8 +96,22 @@ def _take(shell: Shell, step: Step, console: Console) -> None:
             remedy="let its user write below its root and make room there, or set another root "
             "for it in inventory/",
         )
-    for line in result.text.splitlines():
-        console.say(f"{shell.host.name}: {line}")
+    return result.text.splitlines()
+
+
+def _tell(
+    shell: Shell, root: PurePosixPath, name: str, others: list[str], console: Console
+) -> None:
+    """Say who else holds it, and end the hold of who is known to be gone."""
+    for line in others:
+        mark, _, whose = line.partition("\t")
+        if holder.is_one(mark, holder.mark()):
+            continue
+        is_gone = holder.is_gone(mark)
+        if is_gone:
+            _quietly(shell, let_go_step(root, name, mark))
+        words = f"took over the hold of {whose}" if is_gone else f"held there too: {whose}"
+        console.say(f"{shell.host.name}: {words}")
 
 
 def _quietly(shell: Shell, step: Step) -> None:

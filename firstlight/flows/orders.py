@@ -24,7 +24,7 @@ from firstlight.flows import programs, recipes
 from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
 from firstlight.hosts.inventory import UnknownName
-from firstlight.hosts.survey import Survey
+from firstlight.hosts.survey import Survey, require_writable
 from firstlight.serve.profile import Profile
 
 
@@ -139,6 +139,7 @@ def root_steps(seen: Survey, facts: Facts, host: str) -> tuple[Step, ...]:
     """The step that makes the root folder where only root may; none where we may ourselves."""
     if seen.writable:
         return ()
+    require_writable(seen, host)
     make = Command(("install", "-d", "-o", seen.user, str(seen.root)))
     if facts.sudo.kind in ("passwordless", "password"):
         return (Step("root", f"make {seen.root}, as root", Run(Script(make.line(), sudo=True))),)

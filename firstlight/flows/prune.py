@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from firstlight.build.hold import BUILD_JOBS
+from firstlight.build.hold import BUILD_JOBS, SAYS
 from firstlight.build.holdings import Holdings, parse
 from firstlight.build.lock import LockFile
 from firstlight.build.prune import Cut, choose, going_on, prune_step, render_cut
@@ -18,10 +18,11 @@ from firstlight.effects import catalog, execute, library
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
+from firstlight.flows.dial import dial
 from firstlight.flows.hold import running
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import UnknownName
-from firstlight.hosts.survey import Survey
+from firstlight.hosts.survey import Survey, require_writable
 
 _LOOK_S = 900.0
 
@@ -51,8 +52,10 @@ def run(
         plan = _plan(cut, found, seen, target.name)
         if dry_run:
             told = "".join(f"# {line}\n" for line in render_cut(found, cut).splitlines())
-            return Report(told + preview(plan), _data(cut))
+            return Report(told + preview(plan, dial(target, inventory.hosts)), _data(cut))
         console.say(render_cut(found, cut))
+        if cut.gone:
+            require_writable(seen, target.name)
         site = execute.Site(shell, seen.root, programs.supervisor(seen.root))
         execute.execute(plan, {"host": site}, console)
     done = f"freed {size(cut.freed)}" if cut.gone else "nothing was removed"
@@ -61,7 +64,7 @@ def run(
 
 def holdings(shell: Shell) -> Holdings:
     """All that the host holds of builds: one script, which reads every folder of the root."""
-    script = Script(library.program("holdings.sh"), (shell.host.root, *BUILD_JOBS))
+    script = Script(SAYS + library.program("holdings.sh"), (shell.host.root, *BUILD_JOBS))
     return parse(shell.run(script, _LOOK_S).text, shell.host.name)
 
 
@@ -79,7 +82,7 @@ def _require_no_hold(found: Holdings, host: str) -> None:
     """Raise HostError while a build is between two of its jobs."""
     if holds := going_on(found):
         raise HostError(
-            "; ".join(f"the {hold.text}, goes on there" for hold in holds),
+            "; ".join(f"{hold.text}, goes on there" for hold in holds),
             where=host,
             remedy="wait for its end, or run that build again; if nobody goes on with it: "
             + _cancel(host),

@@ -34,7 +34,8 @@ class Deployed:
 class Survey:
     """One look at a host's root folder.
 
-    `route` is "", "host" or "controller" (who downloads); `jobs` have no end on record.
+    `route` is "", "host" or "controller" (who downloads); `jobs` have no end on record. Where we
+    may not write, `blocked_at` is the folder that says no, `read_only` whether its disk does.
     """
 
     root: PurePosixPath
@@ -51,6 +52,18 @@ class Survey:
     sources: frozenset[str]
     jobs: frozenset[str]
     deployments: Mapping[str, Deployed]
+    read_only: bool = False
+
+
+def require_writable(seen: Survey, host: str) -> None:
+    """Raise HostError where nobody can write: on a file system that is mounted read-only."""
+    if seen.read_only:
+        raise HostError(
+            f"{seen.blocked_at} is on a file system that is read-only",
+            where=host,
+            remedy="have it mounted for writing (Linux makes a disk with errors read-only: see "
+            "`dmesg` there), or set another root for it in inventory/",
+        )
 
 
 def parse(output: str, host: str) -> Survey:
@@ -69,6 +82,7 @@ def parse(output: str, host: str) -> Survey:
         boot=one["boot"][0],
         writable=one["writable"][0] == "yes",
         blocked_at=one["writable"][1] if len(one["writable"]) > 1 else "",
+        read_only=one["writable"][2:] == ["read-only"],
         route=one.get("route", [""])[0],
         releases=_all(answers, "release"),
         artifacts=_all(answers, "artifact"),

@@ -1,23 +1,27 @@
 # What may be pruned on this host, how old and how large it is, and what names it: read-only, one
 # round trip. $1 = root, which may start with ~/; the rest is with which the ids of build jobs begin.
-# Answers as in survey.sh. An item is a path below
-# root: a release, an artifact, a folder of wheels, of sources, of lib, of build or of uv's cache, the
-# compilers' cache.
+# Answers as in survey.sh, and what build/hold.py puts before it says whose a hold is. A name that no
+# line can carry is told as odd and passed over. An item is a path below root: a release, an artifact, a folder of wheels, of
+# sources, of lib, of build or of uv's cache, the compilers' cache.
+LC_ALL=C
 tell() { local IFS=$'\t'; printf '@@firstlight\t%s\n' "$*"; }
+odd() { [[ $1 == *[![:print:]]* ]] && tell odd "$(printf %q "$1")"; }
 root=$1
 case $root in '~/'*) root=$HOME/${root:2} ;; esac
 tell root "$root"
-tell now "$(date +%s)"
+now=$(date +%s)
+tell now "$now"
 [ -e "$root" ] || { tell end && return; }
 cd -- "$root" || return
 shift
 # The last sign of whoever holds this host for a build: the hold itself, or the end of a job after it.
 ends=()
 for kind in "$@"; do ends+=(jobs/"$kind"*/exit); done
-ended=$(stat -c %Y -- "${ends[@]}" 2>/dev/null | sort -n | tail -n 1)
+# A time to come is of a clock that was ahead.
+ended=$(stat -c %Y -- "${ends[@]}" 2>/dev/null | awk -v now="$now" '$1 <= now' | sort -n | tail -n 1)
 for hold in holds/*; do
-  [[ -f $hold && $hold != *.partial ]] && sign=$(stat -c %Y -- "$hold") || continue
-  tell hold "$hold" "$((${ended:-0} > sign ? ended : sign))" "$(head -n 1 -- "$hold" | tr '\t' ' ')"
+  [[ -f $hold && $hold != *.partial ]] && ! odd "$hold" && sign=$(stat -c %Y -- "$hold") || continue
+  tell hold "$hold" "$((${ended:-0} > sign ? ended : sign))" "$(says "$hold")"
 done
 # Several links to one file are one file: its bytes are free when all of them are gone.
 find -H releases store wheels sources lib build twice cache/uv cache/ccache -type f -printf '%D:%i\t%n\t%b\t%p\n' 2>/dev/null |
@@ -41,13 +45,16 @@ find -H releases store wheels sources lib build twice cache/uv cache/ccache -typ
       for (who in bytes) printf "@@firstlight\tbytes\t%.0f\t%s\n", bytes[who], who
     }'
 for item in releases/* store/* wheels/* sources/* lib/* build/* twice/* cache/ccache* cache/uv/archive*/*; do
-  [ -d "$item" ] || continue
+  [ -d "$item" ] && ! odd "$item" || continue
   made=$item/manifest.json
   [ -e "$made" ] || made=$item
+  # What a server's caches made of a release that is gone.
+  [[ $item != releases/* || -e $item/manifest.json || -e $item/venv ]] || tell husk "$item"
   tell item "$item" "$(stat -c %Y -- "$made")"
 done
 # Whatever a release or an artifact names in its papers: digests of files, folders of the store.
 for item in releases/* store/*; do
+  [[ $item != *[![:print:]]* ]] || continue
   for paper in "$item"/manifest.json "$item"/receipt.json "$item"/receipts/*.json; do
     [ -r "$paper" ] || continue
     while read -r name; do
@@ -55,7 +62,7 @@ for item in releases/* store/*; do
     done < <(grep -oE '\b[0-9a-f]{64}\b' -- "$paper" | sort -u)
     for other in store/*/; do
       other=${other%/}
-      [ "$other" = "$item" ] && continue
+      [[ $other != "$item" && $other != *[![:print:]]* ]] || continue
       # By its folder or by its key alone, with which the name of the folder ends.
       if [[ ${paper##*/} == *"${other##*-}"* ]] || grep -qF -- "${other##*-}" "$paper"; then
         tell names "$item" "$other"
@@ -63,10 +70,10 @@ for item in releases/* store/*; do
     done
   done
 done
-for link in deployments/*/current deployments/*/previous deployments/*/started; do
+for link in deployments/*/{current,previous,started,coming}; do
   [ -L "$link" ] || continue
   profile=${link%/*}
   release=$(sed -nE 's/^ *"release": "([^"]*)",?$/\1/p' 2>/dev/null <"$link/manifest.json" | head -n 1)
-  tell uses "${profile##*/}" "${link##*/}" "$release"
+  tell uses "$(printf %q "${profile##*/}")" "${link##*/}" "$release"
 done
 tell end

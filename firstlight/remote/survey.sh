@@ -15,7 +15,11 @@ tell user "$(id -un)"
 tell boot "$(cat /proc/sys/kernel/random/boot_id)"
 near=$root
 while [ ! -e "$near" ]; do near=$(dirname -- "$near"); done
-if [ -w "$near" ]; then tell writable yes; else tell writable no "$near"; fi
+if [ -w "$near" ]; then tell writable yes; else
+  # No user may write on a disk that is mounted like that.
+  findmnt -nro OPTIONS -T "$near" 2>/dev/null | tail -n 1 | grep -qE '^ro(,|$)' && disk=read-only
+  tell writable no "$near" "${disk:-}"
+fi
 [ -r "$root/route" ] && tell route "$(head -n 1 "$root/route")"
 # A folder without its manifest is what a server's caches made of a release that is gone.
 for path in "$root"/releases/*/manifest.json; do

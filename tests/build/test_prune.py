@@ -118,9 +118,9 @@ def test_the_hold_of_a_build_is_over_when_it_is_lost_or_has_made_what_it_wanted(
     late = 500 + STALE_S
     held = {
         "holds/new": Hold("holds/new", late, "build of new, from desk"),
-        "holds/lost": Hold("holds/lost", 400, "build of lost, from desk"),
-        f"holds/{A3[9:]}": Hold(f"holds/{A3[9:]}", late, "build of a release"),
-        "holds/k-1-aaa": Hold("holds/k-1-aaa", late, "build of k-1-aaa"),
+        "holds/lost": Hold("holds/lost", 400, "the build of lost, from desk"),
+        f"holds/{A3[9:]}@m1": Hold(f"holds/{A3[9:]}@m1", 99 * late, "the build of a release"),
+        "holds/k-1-aaa@m2": Hold("holds/k-1-aaa@m2", late, "the build of k-1-aaa"),
     }
     here = holdings(now=late, holds=tuple(held.values()))
     assert going_on(here) == (held["holds/new"],)
@@ -131,6 +131,30 @@ def test_the_hold_of_a_build_is_over_when_it_is_lost_or_has_made_what_it_wanted(
         "taken over: the hold of the build of lost, from desk; no sign of it for a day",
         "goes: 3 old holds, 0 B",
     ]
+
+
+def test_what_a_server_left_of_a_release_that_is_gone_goes_and_is_no_release() -> None:
+    husks = frozenset({A3})
+    used = (Use("p", "coming", A2.removeprefix("releases/")), Use("q", "current", A3[9:]))
+    hold = Hold(f"holds/{A3[9:]}@m1", 400, "the build of it")
+    here = holdings(husks=husks, uses=used, holds=(hold,))
+    cut = choose(here, 2)
+    assert cut.gone == (A3,)
+    assert {kept.release: kept.why for kept in cut.kept}[A2[9:]] == "coming of p"
+    assert render_cut(here, cut).splitlines()[1].endswith("goes: its release is gone")
+    # A build that makes it again is not over.
+    assert going_on(here) == (hold,)
+
+
+def test_what_was_passed_over_is_told() -> None:
+    here = holdings(odd=("releases/$'a\\tb'",))
+    told = "passed over: releases/$'a\\tb'; no name of ours: remove it by hand"
+    assert told in render_cut(here, choose(here, 3)).splitlines()
+
+
+def test_a_time_to_come_keeps_nothing_for_ever() -> None:
+    coming = {"store/k-1.ship.partial": 10**6}
+    assert set(choose(holdings(items={**holdings().items, **coming}), 3).gone) == set(coming)
 
 
 def test_the_step_is_one_job_that_runs_beside_no_other() -> None:

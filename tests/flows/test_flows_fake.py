@@ -6,20 +6,22 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from firstlight.build.order import release_of
 from firstlight.core.command import Script
+from firstlight.core.errors import HostError
 from firstlight.core.plan import ShipFile
 from firstlight.effects import catalog, library
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Progress, Result
 from firstlight.flows import front
 from firstlight.flows.build import build
-from firstlight.flows.orders import Wish, all_orders, built_release
+from firstlight.flows.orders import Wish, all_orders, built_release, root_steps
 from firstlight.flows.reach import look
+from firstlight.hosts.facts import Facts
 from firstlight.hosts.inventory import Host
 from firstlight.hosts.survey import MARK
 from tests.flows.project import Project, make_project
@@ -78,6 +80,14 @@ def answering(*releases: str) -> Callable[[Script], Result]:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return make_project(tmp_path, [GPU01, {"name": "local", "root": str(tmp_path / "firstlight")}])
+
+
+def test_a_root_on_a_read_only_disk_is_no_folder_that_root_has_to_make(project: Project) -> None:
+    host = catalog.inventory(project.root).hosts["gpu01"]
+    told = survey().out.replace(b"writable\tyes", b"writable\tno\t/srv\tread-only")
+    seen = look(FakeShell(host, lambda _: Result(0, told)))
+    with pytest.raises(HostError, match="gpu01: /srv is on a file system that is read-only"):
+        root_steps(seen, cast("Facts", None), "gpu01")
 
 
 @pytest.mark.parametrize("series", ["3.11", "3.12", "3.13"])

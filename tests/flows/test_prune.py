@@ -160,9 +160,9 @@ def test_the_hold_of_a_lost_build_ends_by_hand_or_with_a_day(tiny: Tiny) -> None
     release = lose_the_builder(tiny)
     hold, day_s = hold_of(tiny), 24 * 3600
     told = tiny.project.invoke("build", "--cancel", "--dry-run", check=True).stdout
-    assert f"# would let go: build of release {release}, from" in told and hold.exists()
+    assert f"# would let go: the build of release {release}, from" in told and hold.exists()
     told = tiny.project.invoke("build", "--cancel", check=True).stdout
-    assert f"\nlet go: build of release {release}, from" in f"\n{told}" and not hold.exists()
+    assert f"\nlet go: the build of release {release}, from" in f"\n{told}" and not hold.exists()
     release = lose_the_builder(tiny)
     # The job that ended a moment ago is a sign as well.
     for end in tiny.root.glob("jobs/*/exit"):
@@ -190,8 +190,44 @@ def test_a_hold_that_begins_after_the_look_is_seen_by_the_removing(tmp_path: Pat
     jobs.start(shell, root, SUPERVISE, job)
     said: list[bytes] = []
     assert jobs.follow(shell, root, job.id, said.append, lambda _: None).rc == 1
-    assert b"error: a build has begun meanwhile: build of release r-1, from" in b"".join(said)
+    assert b"error: a build has begun meanwhile: the build of release r-1, from" in b"".join(said)
     assert item.exists()
+
+
+def test_what_was_seen_or_a_clock_that_was_ahead_stops_no_removing(tmp_path: Path) -> None:
+    """A time to come is no sign of a build that began since the host was looked at."""
+    shell, root = LocalShell(Host(name="local")), PurePosixPath(tmp_path)
+    item, ahead = tmp_path / "store/k-1-0123", time.time() + 400 * 24 * 3600
+    for path in (item, tmp_path / "jobs/build-x", tmp_path / "holds"):
+        path.mkdir(parents=True)
+    for name in ("jobs/build-x/pid", "jobs/build-x/exit", "holds/k-1-0123@m1", "holds/a\tb"):
+        (tmp_path / name).write_text("0 done\n")
+        os.utime(tmp_path / name, (ahead, ahead))
+    cut = Cut(("store/k-1-0123", "holds/k-1-0123@m1"), (), 0)
+    action = prune_step(cut, root, int(time.time())).action
+    assert isinstance(action, Job)
+    jobs.start(shell, root, SUPERVISE, action)
+    said: list[bytes] = []
+    assert jobs.follow(shell, root, action.id, said.append, lambda _: None).rc == 0, said
+    assert not item.exists()
+    assert [path.name for path in (tmp_path / "holds").iterdir()] == ["a\tb"]
+
+
+def test_a_release_that_is_coming_stays_and_its_caches_alone_do_not(tmp_path: Path) -> None:
+    shell, root = LocalShell(Host(name="local")), PurePosixPath(tmp_path)
+    for number, folder in enumerate(("venv", "cache"), 1):
+        home = tmp_path / f"deployments/p{number}/1"
+        home.mkdir(parents=True)
+        (home / "manifest.json").write_text(f'{{\n "release": "r{number}"\n}}\n')
+        (home.parent / "coming").symlink_to("1")
+        (tmp_path / f"releases/r{number}" / folder).mkdir(parents=True)
+    action = prune_step(Cut(("releases/r1", "releases/r2"), (), 0), root, int(time.time())).action
+    assert isinstance(action, Job)
+    jobs.start(shell, root, SUPERVISE, action)
+    said: list[bytes] = []
+    assert jobs.follow(shell, root, action.id, said.append, lambda _: None).rc == 0
+    assert b"note: releases/r1 is deployed meanwhile; it stays" in b"".join(said)
+    assert [path.name for path in (tmp_path / "releases").iterdir()] == ["r1"]
 
 
 def pruning(root: PurePosixPath, looked_s: float) -> Job:

@@ -1,5 +1,6 @@
 """One script tells what of ours is on a host, whatever its root is called."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from firstlight.core.errors import HostError
 from firstlight.effects import library
 from firstlight.effects.local import LocalShell
 from firstlight.hosts.inventory import Host
-from firstlight.hosts.survey import Survey, parse
+from firstlight.hosts.survey import Survey, parse, require_writable
 
 
 def look(root: Path) -> Survey:
@@ -44,6 +45,24 @@ def test_finished_things_are_seen_and_partial_ones_are_not(tmp_path: Path) -> No
     assert survey.wheels == {"ab/x.whl"} and survey.route == "controller"
     assert survey.deployments["p"].current == "1"
     assert survey.deployments["p"].manifest == {"port": 30000}
+
+
+def test_a_disk_that_is_read_only_is_told_from_one_that_is_another_s(tmp_path: Path) -> None:
+    """An account that may not write can be let; on such a disk not even root can write."""
+    program = library.program("survey.sh")
+    words = ["unshare", "-rm", "bash", "-c"]
+    mount = 'mount -t tmpfs -o "ro,$2" none "$1" || exit 77\n'
+    done = subprocess.run(
+        [*words, mount + program, "bash", str(tmp_path), "size=1m"], capture_output=True, text=True
+    )
+    if done.returncode == 77 or "unshare" in done.stderr:
+        pytest.skip(f"this account may mount nothing here: {done.stderr}")
+    survey = parse(done.stdout, "gpu01")
+    assert (survey.writable, survey.blocked_at, survey.read_only) == (False, str(tmp_path), True)
+    with pytest.raises(HostError, match="is on a file system that is read-only") as told:
+        require_writable(survey, "gpu01")
+    assert "\n  -> have it mounted for writing" in str(told.value)
+    assert not look(tmp_path).read_only
 
 
 def test_an_answer_cut_short_is_no_answer() -> None:

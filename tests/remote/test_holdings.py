@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.build.hold import BUILD_JOBS, Hold
+from firstlight.build.hold import BUILD_JOBS, SAYS, Hold
 from firstlight.build.holdings import Holdings, Use, freed, parse, weight
 from firstlight.core.command import Script
 from firstlight.effects import library
@@ -23,7 +23,7 @@ BIG = b"x" * 100_000
 
 
 def look(root: Path) -> Holdings:
-    script = Script(library.program("holdings.sh"), (str(root), *BUILD_JOBS))
+    script = Script(SAYS + library.program("holdings.sh"), (str(root), *BUILD_JOBS))
     return parse(LocalShell(Host(name="local")).run(script).text, "local")
 
 
@@ -102,12 +102,42 @@ def test_a_hold_gave_a_sign_when_it_was_taken_or_a_build_s_job_ended_after_that(
         "jobs/build-x.old/exit": 1000,
         "jobs/release-y/exit": 5000,
         "jobs/prune-z/exit": 8000,
+        # Of a clock that was ahead.
+        "jobs/fetch-w/exit": 10**10,
     }.items():
-        put(root / path, b"build of a\tb, from desk\ndesk\n")
+        put(root / path, b"build of a\tb, from desk, since now\ndesk\n")
         os.utime(root / path, (when, when))
     put(root / "holds/r-3.partial")
-    told = "build of a b, from desk"
+    told = "the build of ab, from desk, since now"
     assert look(root).holds == (Hold("holds/r-1", 5000, told), Hold("holds/r-2", 9000, told))
+
+
+def test_names_that_no_line_can_carry_are_told_and_passed_over(root: Path) -> None:
+    """One tab ended every pruning with a fault of ours."""
+    usual = look(root)
+    for name in ("releases/a\tb", "releases/a\nb", "store/\u00fc", "holds/x\ty", "holds/x\ny"):
+        (put if name.startswith("holds") else lambda path: path.mkdir())(root / name)
+    put(root / "deployments/p\tq/1/manifest.json", b'{\n "release": "r1"\n}\n')
+    (root / "deployments/p\tq/coming").symlink_to("1")
+    found = look(root)
+    assert sorted(found.odd) == sorted(
+        f"$'{name}'"
+        for name in (
+            "holds/x\\ny",
+            "holds/x\\ty",
+            "releases/a\\nb",
+            "releases/a\\tb",
+            "store/\\303\\274",
+        )
+    )
+    assert found.items == usual.items and found.names == usual.names and found.holds == ()
+    assert found.uses == (Use("$'p\\tq'", "coming", "r1"),)
+
+
+def test_a_release_that_is_nothing_but_caches_is_a_husk(root: Path) -> None:
+    put(root / "releases/gone-py311-1/cache/triton/k.so")
+    put(root / "releases/bare-py311-1/venv/bin/python")
+    assert look(root).husks == {"releases/gone-py311-1"}
 
 
 def test_nothing_is_held_where_there_is_no_root(tmp_path: Path) -> None:
