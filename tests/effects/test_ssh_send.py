@@ -1,6 +1,7 @@
 """Files to the host: what is missing, whole, with the right bytes, or not at all."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -11,6 +12,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -207,6 +210,22 @@ def test_a_link_whose_goodbye_fails_as_well_is_told_as_a_broken_link(sshd: Sshd)
     with pytest.raises(ConnectionLost):
         exchange(connection.transport, ("cat",), pieces(), Answer("mark"), 30, "near")
     disconnect(connection)
+
+
+def test_a_link_that_breaks_while_a_program_is_begun_is_told_as_a_broken_link() -> None:
+    class Channel:
+        def settimeout(self, _: float) -> None:
+            pass
+
+        def exec_command(self, _: str) -> None:
+            raise OSError(errno.EHOSTUNREACH, "No route to host")
+
+        def close(self) -> None:
+            pass
+
+    transport: Any = SimpleNamespace(open_session=lambda **_: Channel())
+    with pytest.raises(ConnectionLost, match=r"near: .*No route to host"):
+        exchange(transport, ("cat",), (), Answer("mark"), 30, "near")
 
 
 def test_ctrl_c_ends_a_transfer_and_keeps_what_has_come(shell: Shell, tmp_path: Path) -> None:

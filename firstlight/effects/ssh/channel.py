@@ -44,9 +44,7 @@ def exchange(
         raise lost(where, error) from None
     try:
         channel.settimeout(_STALLED_S)
-        # Constant words, the same in bash, zsh, fish and tcsh: no login shell parses our text.
-        with undisturbed():
-            channel.exec_command("exec " + Command(argv).line())
+        _begin(channel, argv, where)
         _send(channel, sent)
         _listen(channel, answer, time.monotonic() + timeout_s)
         if not answer.ended:
@@ -57,6 +55,17 @@ def exchange(
         # Saying goodbye over a broken link fails as well, and would hide what broke it.
         with undisturbed(), contextlib.suppress(SSHException, EOFError, OSError):
             channel.close()
+
+
+def _begin(channel: paramiko.Channel, argv: tuple[str, ...], where: str) -> None:
+    # Constant words, the same in bash, zsh, fish and tcsh: no login shell parses our text.
+    words = "exec " + Command(argv).line()
+    try:
+        with undisturbed():
+            channel.exec_command(words)
+    except OSError as error:
+        # Paramiko hands on what the socket said when the link broke while the host was to answer.
+        raise lost(where, error) from None
 
 
 def _send(channel: paramiko.Channel, sent: Iterable[bytes]) -> None:
