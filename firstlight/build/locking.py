@@ -45,6 +45,10 @@ _NO_ROUTE = re.compile(
     r"|[Cc]onnection (?:refused|reset|timed out)|Temporary failure in name resolution"
     r"|Network is unreachable|network was disabled"
 )
+_ELSEWHERE = (
+    "run `{again}` on a machine that reaches it and commit {lock}, or map that url under `mirrors:`"
+    " in inventory/hosts.yaml (docs/builds.md)"
+)
 
 _ASK = """\
 set -euo pipefail
@@ -135,7 +139,11 @@ def failure(step: Step, stack: Stack, said: str) -> StepError:
     error, fix = (words[0].partition(": ")[2] if words else "" for words in ours.values())
     rest = [one for one in lines if one not in (*ours["error: "], *ours["fix: "])]
     what = f"cannot {step.title}: {error}" if error else f"cannot {step.title}"
-    remedy = f"{fix or _remedy(step.id, stack, said)}; then run: invoke lock --stack {stack.name}"
+    again = f"invoke lock --stack {stack.name}"
+    remedy = f"{fix or _remedy(step.id, stack, said)}; then run: {again}"
+    if error.startswith("no route to "):
+        # The advice of a fetch, which another machine can do: a lock is made on this one.
+        remedy = _ELSEWHERE.format(again=again, lock=f"recipes/locks/{stack.name}.lock.yaml")
     return StepError(what, where="local", remedy=remedy, log="\n".join(rest))
 
 

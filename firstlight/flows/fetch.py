@@ -20,7 +20,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
 from firstlight.flows.ground import Ground, prepare
-from firstlight.flows.lock import only_stack
+from firstlight.flows.lock import default_stack
 from firstlight.flows.reach import look, opener, reached
 from firstlight.flows.task import framed, holding
 from firstlight.hosts.inventory import Inventory
@@ -28,7 +28,7 @@ from firstlight.hosts.inventory import Inventory
 
 def run(root: Path, console: Console, *, stack: str = "", dry_run: bool = False) -> Report:
     """Fetch what this machine lacks; what it has is shipped to hosts that do not download."""
-    document, components = recipes.stack(root, stack or only_stack(root))
+    document, components = recipes.stack(root, stack or default_stack(root))
     lock = recipes.locked(root, document, components)
     inventory = catalog.inventory(root)
     with reached(opener(inventory, inventory.hosts["local"], console), console) as shell:

@@ -31,7 +31,7 @@ def run(
 
     `check` resolves nothing: it says whether the lock goes with the stack.
     """
-    document, components = recipes.stack(root, stack or only_stack(root))
+    document, components = recipes.stack(root, stack or default_stack(root))
     recipe = document.value
     path = root / recipes.LOCKS / f"{recipe.name}{recipes.LOCK_SUFFIX}"
     if check:
@@ -92,9 +92,14 @@ def _known_uv(root: Path, stack: Stack) -> Wheel | None:
     return next((tool for tool in lock.tools if f"{tool.name}=={tool.version}" == _uv(stack)), None)
 
 
-def only_stack(root: Path) -> str:
+def default_stack(root: Path) -> str:
+    """The only stack, or that of the default profile; raises UnknownName where there is neither."""
     names = catalog.names(root, recipes.STACKS)
     if len(names) != 1:
+        inventory = catalog.inventory(root)
+        profile = inventory.host("").profile or inventory.default_profile
+        if names and profile:
+            return recipes.profile(root, profile).value.stack
         remedy = "say --stack NAME" if names else f"write one: {recipes.STACKS}/NAME.yaml"
         raise UnknownName(f"which stack? there are: {', '.join(names) or 'none'}", remedy=remedy)
     return names[0]

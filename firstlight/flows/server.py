@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from firstlight.core.command import Script, typed
 from firstlight.core.errors import ConnectionLost, HostError
 from firstlight.core.schema import nearest
-from firstlight.effects import http, jobs
+from firstlight.effects import catalog, http, jobs
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import programs
+from firstlight.flows import programs, recipes
 from firstlight.flows.quick import HEALTH
+from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey
 from firstlight.serve import launch, manifest, running
 from firstlight.serve.manifest import Manifest
@@ -41,6 +42,13 @@ def require_current(seen: Survey, profile: str, host: str) -> Manifest:
         again = typed("deploy", {"profile": profile, "host": host})
         raise HostError(what, where=host, remedy=again)
     return found
+
+
+def require_named(root: Path, seen: Survey, profile: str) -> None:
+    """Raises UnknownName for a profile that neither the project nor the host has."""
+    known = {*catalog.names(root, recipes.PROFILES), *seen.deployments}
+    if profile not in known:
+        raise UnknownName(f"no profile {profile!r}{nearest(profile, known)}")
 
 
 def require_running(shell: Shell, seen: Survey, profile: str) -> Manifest:

@@ -23,6 +23,7 @@ def run(
     name = recipes.profile_name(inventory, target, profile)
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
+        server.require_named(root, seen, name)
         found = server.last_started(shell, seen, name)
         service = server.service(found, seen.root)
         state = server.state(shell, service)

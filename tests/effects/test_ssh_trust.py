@@ -1,5 +1,6 @@
 """Host keys: unknown, changed and revoked ones are refused, with words that help."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -40,6 +41,19 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_the_commands(
     assert f"{scan} | ssh-keygen -lf -" in message
     assert f"{scan} >> ~/.ssh/known_hosts" in message
     assert not known_hosts(home).exists()
+
+
+def test_the_advice_makes_the_folder_where_there_is_none(sshd: Sshd, home: Path) -> None:
+    sshd_host = sshd.host()
+    known_hosts(home).unlink()
+    assert "mkdir" not in refusal(sshd_host)
+    shutil.rmtree(home / ".ssh")
+    line = next(line for line in refusal(sshd_host).splitlines() if ">>" in line)
+    command = line.partition(":")[2].strip()
+    assert command.startswith("mkdir -p -m 700 ~/.ssh && ssh-keyscan ")
+    subprocess.run(["bash", "-c", command], check=True, capture_output=True)
+    assert known_hosts(home).parent.stat().st_mode & 0o777 == 0o700
+    assert known_hosts(home).read_text()
 
 
 def test_a_key_that_nobody_vouches_for_is_told_from_a_host_that_is_down(

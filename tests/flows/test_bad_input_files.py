@@ -100,6 +100,9 @@ def test_a_verb_stops_at_the_first_files_that_it_needs(broken: Tiny, verb: str) 
         (("logs", "--lines", "-5"), "--lines takes a whole number; got '-5'"),
         (("logs", "--lines", "²"), "--lines takes a whole number; got '²'"),
         (("logs", "--lines", ""), "--lines takes a whole number; got ''"),
+        (("logs", "--lines", "\u0663"), "--lines takes a whole number; got '\u0663'"),
+        (("logs", "--lines", "9" * 5000), "--lines takes a whole number, 1000000 at most; got '99"),
+        (("kv", "--memory", "\u0663"), "--memory takes the GiB that are left on one GPU, like"),
         (("ask",), 'what to ask?\n  -> invoke ask --question "..."'),
         (("ask", "--question", " "), 'what to ask?\n  -> invoke ask --question "..."'),
     ],
@@ -122,11 +125,20 @@ def test_bytes_that_are_no_text_are_no_name(tiny: Tiny) -> None:
 
 @pytest.mark.parametrize("verb", ["stop", "logs"])
 def test_a_profile_that_was_never_deployed(tiny: Tiny, verb: str) -> None:
-    message = refused(tiny.project.invoke(verb, "--profile", "$(touch x)"), 3)
+    message = refused(tiny.project.invoke(verb, "--profile", "tiny"), 3)
     assert message == (
-        "error: local: profile $(touch x) is not deployed; nothing is\n"
-        "  -> invoke deploy --profile '$(touch x)' --host local\n"
+        "error: local: profile tiny is not deployed; nothing is\n"
+        "  -> invoke deploy --profile tiny --host local\n"
     )
+
+
+@pytest.mark.parametrize("verb", ["stop", "logs"])
+@pytest.mark.parametrize(
+    ("name", "near"), [("tinny", "; did you mean 'tiny'?"), ("$(touch x)", "; known: tiny")]
+)
+def test_a_profile_that_nobody_has(tiny: Tiny, verb: str, name: str, near: str) -> None:
+    message = refused(tiny.project.invoke(verb, "--profile", name), 2)
+    assert message == f"error: no profile {name!r}{near}\n"
 
 
 @pytest.mark.parametrize("words", [("build", "--host"), ("ask", "--question"), ("build", "--x")])

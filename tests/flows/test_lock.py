@@ -17,7 +17,7 @@ from firstlight.core.plan import Run, Step
 from firstlight.core.schema import load
 from firstlight.effects.console import Console
 from firstlight.flows import recipes
-from firstlight.flows.lock import run
+from firstlight.flows.lock import default_stack, run
 from firstlight.hosts.inventory import UnknownName
 
 STACK = """\
@@ -113,6 +113,24 @@ def test_without_an_index_it_is_told_what_to_do(
     assert "-> pin a uv in `tools` of recipes/stacks/small.yaml that" in str(caught.value)
 
 
+def test_of_several_stacks_the_default_profile_names_one(project: Path) -> None:
+    """As the help of --stack says, for `lock` and for `fetch`."""
+    (project / "recipes" / "stacks" / "other.yaml").write_text(STACK)
+    (project / "recipes" / "profiles").mkdir()
+    profile = Path(__file__).parents[2] / "recipes/profiles/smollm2-cpu.yaml"
+    text = profile.read_text().replace("stack: sglang-cpu", "stack: small")
+    (project / "recipes" / "profiles" / profile.name).write_text(text)
+    (project / "inventory").mkdir()
+    hosts = "schema: 1\ndefaults: {profile: smollm2-cpu}\nhosts: [{name: local}]\n"
+    (project / "inventory" / "hosts.yaml").write_text(hosts)
+    assert default_stack(project) == "small"
+    (project / "inventory" / "hosts.yaml").write_text(
+        hosts.replace("profile: smollm2-cpu", "host: local")
+    )
+    with pytest.raises(UnknownName, match="which stack"):
+        default_stack(project)
+
+
 @pytest.mark.parametrize(
     ("said", "what", "remedy", "log"),
     [
@@ -142,6 +160,19 @@ def test_every_failure_says_what_to_do(said: str, what: str, remedy: str, log: s
     error = failure(Step("tools", "look up", Run(Script(""))), stack, said)
     assert (error.what, error.log) == (what, log)
     assert error.remedy == f"{remedy}; then run: invoke lock --stack small"
+
+
+def test_a_source_out_of_reach_is_locked_elsewhere_or_mirrored() -> None:
+    """What locks is this machine: no other could fetch for it."""
+    stack = load(STACK, "small.yaml", Stack).value
+    said = "error: no route to https://h/x\nfix: let the controller fetch (fetch: controller)\n"
+    error = failure(Step("source", "look up", Run(Script(""))), stack, said)
+    assert error.what == "cannot look up: no route to https://h/x"
+    assert error.remedy == (
+        "run `invoke lock --stack small` on a machine that reaches it and commit"
+        " recipes/locks/small.lock.yaml, or map that url under `mirrors:` in inventory/hosts.yaml"
+        " (docs/builds.md)"
+    )
 
 
 def test_a_project_without_a_stack_is_told_to_write_one(project: Path) -> None:

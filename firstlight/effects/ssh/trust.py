@@ -94,7 +94,7 @@ class Strict(paramiko.MissingHostKeyPolicy):
             "see that this fingerprint is the host's own before you trust it:\n"
             f"     on its console:   ssh-keygen -lf {_public_file(key)}\n"
             f"     over the network: {self._scan(key)} | ssh-keygen -lf -\n"
-            f"     to trust it:      {self._scan(key)} >> {home_relative(self._file)}"
+            f"     to trust it:      {self._take(key)}"
         )
 
     def _how_to_change(self, old: KnownKey, key: paramiko.PKey) -> str:
@@ -103,8 +103,13 @@ class Strict(paramiko.MissingHostKeyPolicy):
             f"     compare on its console: ssh-keygen -lf {_public_file(key)}\n"
             f"     forget the old key:     ssh-keygen -R {quote(self._name)}"
             f" -f {home_relative(old.file)}\n"
-            f"     trust the new one:      {self._scan(key)} >> {home_relative(self._file)}"
+            f"     trust the new one:      {self._take(key)}"
         )
+
+    def _take(self, key: paramiko.PKey) -> str:
+        folder = self._file.parent
+        make = "" if folder.exists() else f"mkdir -p -m 700 {home_relative(folder)} && "
+        return f"{make}{self._scan(key)} >> {home_relative(self._file)}"
 
     def _scan(self, key: paramiko.PKey) -> str:
         kind = key.get_name().removeprefix("ssh-").split("-")[0]
