@@ -11,7 +11,7 @@ from tests.hosts import fleet, needs
 from tests.hosts.call import FleetError
 from tests.hosts.fleet import TestHost
 from tests.hosts.machine import read_bind
-from tests.hosts.site import Site, close_site, keep, kept_sites, open_site, take
+from tests.hosts.site import Site, chosen, close_site, keep, kept_sites, open_site, take
 
 
 def main(words: list[str]) -> int:
@@ -38,7 +38,8 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--bind", action="append", default=[], metavar="SOURCE:TARGET[:rw]")
     up.set_defaults(act=_up)
     down = verbs.add_parser("down", help="stop hosts that `up` booted, and all booted with them")
-    down.add_argument("name", nargs="*", help="default: all")
+    down.add_argument("name", nargs="*", help="default: the hosts of the only site that is up")
+    down.add_argument("--site", type=int, metavar="N", help="the site that `up` told")
     down.set_defaults(act=_down)
     return parser
 
@@ -53,7 +54,7 @@ def _up(options: argparse.Namespace) -> None:
         close_site(site)
         raise
     keep(site, [host.pid for host in hosts])
-    _tell(hosts, home, options)
+    _tell(site, hosts, home, options)
 
 
 def _boot_all(site: Site, options: argparse.Namespace) -> list[TestHost]:
@@ -70,27 +71,24 @@ def _with_bastion(names: Iterable[str]) -> list[str]:
     return sorted(wanted)
 
 
-def _tell(hosts: list[TestHost], home: Path, options: argparse.Namespace) -> None:
+def _tell(site: Site, hosts: list[TestHost], home: Path, options: argparse.Namespace) -> None:
     text = fleet.inventory(hosts, options.user)
     if options.hosts_file is not None:
         options.hosts_file.write_text(text)
         text = f"# inventory: {options.hosts_file}\n"
     print(text, end="")
     print(f"# a home that knows these hosts: HOME={home}")
-    print("# until: python -m tests.hosts down")
+    print(f"# until: python -m tests.hosts down --site {site.number}")
 
 
 def _down(options: argparse.Namespace) -> None:
-    found = {name: site for site in kept_sites() for name in site.host_names()}
-    unknown = sorted(set(options.name) - set(found))
-    if unknown:
-        raise FleetError(f"not up: {', '.join(unknown)}; up: {', '.join(sorted(found)) or 'none'}")
-    for site in kept_sites():
-        if not options.name or set(options.name) & set(site.host_names()):
-            names = ", ".join(site.host_names())
-            take(site)
-            close_site(site)
-            print(f"stopped {names}")
+    sites = {site.number: site for site in kept_sites()}
+    up = {number: site.host_names() for number, site in sites.items()}
+    for number in chosen(up, options.name, options.site):
+        take(sites[number])
+        close_site(sites[number])
+        print(f"stopped {', '.join(up[number])}")
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

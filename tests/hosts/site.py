@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +75,25 @@ def keep(site: Site, pids: Iterable[int]) -> None:
 def kept_sites() -> list[Site]:
     """The sites that live until somebody takes them down by hand."""
     return [site for site in sites() if (site.folder / "kept").exists()]
+
+
+def chosen(
+    up: Mapping[int, Sequence[str]], names: Sequence[str], number: int | None = None
+) -> list[int]:
+    """Which of the sites that are up are meant, by their hosts or by their number.
+
+    Others may have theirs up: raises FleetError where it is not plain which is meant.
+    """
+    shown = "; ".join(f"--site {n}: {', '.join(up[n])}" for n in sorted(up)) or "none"
+    asked = [n for n in sorted(up) if number in (None, n)]
+    known = {name for n in asked for name in up[n]}
+    missing = sorted(set(names) - known) or ([f"site {number}"] if number and not asked else [])
+    if missing:
+        raise FleetError(f"not up: {', '.join(missing)}; up: {shown}")
+    meant = {name: [n for n in asked if name in up[n]] for name in names} or {"": asked}
+    if any(len(sites) > 1 for sites in meant.values()):
+        raise FleetError(f"which site? up: {shown}")
+    return sorted({n for sites in meant.values() for n in sites})
 
 
 def _own(site: Site, pids: Iterable[int]) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.hosts import network, process
 from tests.hosts.base import mounts_under
-from tests.hosts.call import call
-from tests.hosts.site import SITES, Site, cgroups, host_processes, sweep
+from tests.hosts.call import FleetError, call
+from tests.hosts.site import SITES, Site, cgroups, chosen, host_processes, sweep
 
 ROOT = Path(__file__).parents[2]
 FORGETFUL = """
@@ -68,6 +68,7 @@ def test_hosts_brought_up_by_hand_live_until_down(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         sweep()
         home = Path(done.stdout.split("HOME=")[1].split()[0])
+        assert f"# until: python -m tests.hosts down --site {home.parent.name}\n" in done.stdout
         address = inventory.read_text().split("address: ")[1].split()[0]
         options = ["-F", "none", "-i", f"{home}/.ssh/id_ed25519", "-o", "BatchMode=yes"]
         known = f"UserKnownHostsFile={home}/.ssh/known_hosts"
@@ -81,6 +82,36 @@ def test_hosts_brought_up_by_hand_live_until_down(tmp_path: Path) -> None:
     again = subprocess.run([*words, "down", "gpu07"], cwd=ROOT, capture_output=True, text=True)
     assert again.returncode == 3
     assert again.stderr.startswith("not up: gpu07; up: ")
+
+
+UP = {1: ["bastion", "gpu02"], 4: ["gpu01"], 7: ["gpu01"]}
+
+
+@pytest.mark.parametrize(
+    ("names", "number", "sites"),
+    [([], 4, [4]), (["gpu02"], None, [1]), (["gpu02", "bastion"], None, [1]), (["gpu01"], 7, [7])],
+)
+def test_the_site_that_is_meant_goes_down(
+    names: list[str], number: int | None, sites: list[int]
+) -> None:
+    assert chosen(UP, names, number) == sites
+    assert chosen({3: ["gpu01"]}, []) == [3] and chosen({}, []) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "number", "told"),
+    [
+        ([], None, "which site"),
+        (["gpu01"], None, "which site"),
+        (["gpu05"], None, "not up: gpu05"),
+        (["gpu01"], 1, "not up: gpu01"),
+        ([], 9, "not up: site 9"),
+    ],
+)
+def test_hosts_of_others_are_left_up(names: list[str], number: int | None, told: str) -> None:
+    with pytest.raises(FleetError, match=told) as caught:
+        chosen(UP, names, number)
+    assert "--site 1: bastion, gpu02; --site 4: gpu01; --site 7: gpu01" in str(caught.value)
 
 
 def test_a_recycled_process_id_is_another_process() -> None:
