@@ -10,7 +10,7 @@ from pydantic import JsonValue
 Object = Mapping[str, JsonValue]
 
 # As the engine reads counts: 16384, 25.6k or 1M (powers of 1000), 16Ki (powers of 1024).
-_COUNT = re.compile(r"([-+]?\d+)|(\d+(?:\.\d+)?)([kMGT])|(\d+)([KMGT])i")
+_COUNT = re.compile(r"([-+]?[0-9]+)|([0-9]+(?:\.[0-9]+)?)([kMGT])|([0-9]+)([KMGT])i")
 _POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 # Nothing that is counted here comes to as much.
 _DIGITS = 18

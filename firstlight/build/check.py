@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -18,6 +19,7 @@ from firstlight.core.command import assignments
 from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place, nearest
 
+_GLIBC = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
 _TAG = "; give the stack a `tag`, like 'cu130.sm120'"
 
 
@@ -77,8 +79,7 @@ def _entry(
 
 
 def _versions(stack: Stack) -> Iterator[tuple[Place, str]]:
-    major, _, minor = stack.glibc.partition(".")
-    if not (major.isdecimal() and minor.isdecimal()):
+    if not _GLIBC.fullmatch(stack.glibc):
         yield ("glibc",), f"{stack.glibc!r} is no glibc version; write for example '2.34'"
         return
     for index, package in enumerate(stack.prebuilt):

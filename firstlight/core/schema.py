@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from firstlight.core.errors import ConfigError, Fault
+from firstlight.core.words import brief
 
 Place = tuple[str | int, ...]
 M = TypeVar("M", bound="Model")
@@ -148,15 +149,22 @@ def _walk(
 
 
 def _unreadable(node: yaml.ScalarNode, file: str) -> Iterator[Fault]:
-    """A number that is none, as `0x_` and `!!int x`: yaml finds that out only by making it."""
+    """A number that is none, as `0x_` and `!!int x`: yaml finds that out only by making it.
+
+    One that is too large for everybody who would have to count with it is none either.
+    """
     kind = node.tag.rpartition(":")[2]
     if kind in _NOT:
         try:
-            _construct(node)
+            made = _construct(node)
         except (ValueError, KeyError):
-            yield Fault(file, *_mark(node), f"{node.value!r} is {_NOT[kind]}")
+            yield Fault(file, *_mark(node), f"{brief(node.value)} is {_NOT[kind]}")
+        else:
+            if kind == "int" and abs(made) >= _TOO_MANY:
+                yield Fault(file, *_mark(node), f"{brief(node.value)} has more than 64 bits")
 
 
+_TOO_MANY = 1 << 64
 _NOT = {"int": "no whole number", "float": "no number", "bool": "neither true nor false"}
 _PLAIN_TAGS = {
     f"tag:yaml.org,2002:{tag}" for tag in ("map", "seq", "str", "int", "float", "bool", "null")

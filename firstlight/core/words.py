@@ -10,6 +10,7 @@ from collections.abc import Iterable
 _OBEYED = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_BRIEF = 60
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -30,6 +31,13 @@ def span(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def brief(text: str) -> str:
+    """A text of a person's in quotes, as a message repeats it: of a long one its beginning."""
+    if len(text) <= _BRIEF:
+        return repr(text)
+    return f"{text[:_BRIEF]!r}... ({len(text)} characters)"
 
 
 def listed(text: str) -> tuple[str, ...]:

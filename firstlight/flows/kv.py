@@ -34,6 +34,7 @@ from firstlight.effects.shell import Shell
 from firstlight.flows import readings, recipes, target
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.gate import OVERRIDE, sm_of
+from firstlight.flows.given import number
 from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.inventory import Host, Inventory, UnknownName
 from firstlight.hosts.survey import Survey
@@ -42,10 +43,7 @@ from firstlight.serve.profile import HubModel, Profile
 
 # No GPU has as much.
 _MOST_GIB = 65536.0
-_ALONE = (
-    "deploy it first, or plan without it: `--model DIR --memory GIB`, where DIR needs to hold "
-    "no more than its config.json"
-)
+_ALONE = "name --model DIR, a folder with at least its config.json; or deploy the model first"
 
 
 @dataclass(frozen=True)
@@ -99,13 +97,8 @@ def run(
 def _given(memory: str) -> Memory | None:
     if not memory:
         return None
-    try:
-        gib = float(memory)
-    except ValueError:
-        gib = 0.0
-    if not 0 < gib <= _MOST_GIB:
-        what = f"--memory takes the GiB that are left on one GPU, like 17.4; got {memory!r}"
-        raise UnknownName(what)
+    what = "the GiB that are left on one GPU, like 17.4"
+    gib = number("--memory", memory, _MOST_GIB, what)
     return Memory(gib, "given", f"given: {gib:g} GiB left on each GPU")
 
 
@@ -121,14 +114,17 @@ def _where(
 def _checkpoint(
     shell: Shell, inventory: Inventory, wanted: Profile, model: str, seen: Survey, console: Console
 ) -> Checkpoint:
-    """The files of the model, or of the folder that is named instead."""
+    """The files of the model, or of the folder that is named instead. Raises UnknownName for one
+    that is named without a config.json, HostError for a model that the host does not have."""
     if model:
         reading = readings.named(shell, model)
     else:
         reading = readings.own(shell, inventory, wanted.model, seen, console)
     if not reading.documents.get(CONFIG):
         why = next((flaw.what for flaw in reading.findings if flaw.severity == "error"), "none")
-        what = f"no config.json of the model can be read in {reading.folder}: {why}"
+        what = f"no config.json in {reading.folder}: {why}"
+        if model:
+            raise UnknownName(f"{shell.host.name}: {what}", remedy="correct --model")
         raise HostError(what, where=shell.host.name, remedy=_ALONE)
     return checkpoint.describe(reading, args_of(wanted).get(OVERRIDE))
 
@@ -189,7 +185,7 @@ def _report(ground: Ground, memory: Memory, words: str) -> Report:
     made = card.card(ground.geometry, launch, memory.left, ground.work, whole)
     data = _head(ground) | {"memory": memory.source, "told": memory.told, "missing": []}
     notes = _notes(ground, words)
-    lines = [_line(ground), memory.told, cardtext.text(made), *notes]
+    lines = [_line(ground, memory), memory.told, cardtext.text(made), *notes]
     return Report("\n".join(lines), {**data, "notes": notes, **cardjson.to_json(made)})
 
 
@@ -204,10 +200,15 @@ def _without(ground: Ground, missing: Missing, words: str) -> Report:
     return Report("\n".join(lines), {**data, "dtypes": [vars(need) for need in found]})
 
 
-def _line(ground: Ground) -> str:
+def _line(ground: Ground, memory: Memory | None = None) -> str:
+    """What the card is of; where the memory is given, no GPU of the host is meant."""
     folder, flags_ = ground.found.reading.folder, ground.flags
     where = folder if "://" in folder else f"{folder} on {ground.host}"
-    gpus = f"{flags_.gpus} GPU(s)" if ground.profile.args.get("device") != "cpu" else "no GPU"
+    gpus = f"{flags_.gpus} GPU{'s' * (flags_.gpus != 1)}"
+    if ground.profile.args.get("device") == "cpu":
+        gpus = "no GPU"
+    elif memory and memory.source == "given":
+        gpus = f"planned for {gpus}"
     return f"{ground.profile.name}: {where}, {gpus}, kv_cache_dtype {flags_.kv_dtype}"
 
 

@@ -11,8 +11,8 @@ from firstlight.effects import catalog
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import recipes, server
+from firstlight.flows.given import whole
 from firstlight.flows.reach import look, opener, reached
-from firstlight.hosts.inventory import UnknownName
 from firstlight.serve import launch
 
 _PAUSE_S = 0.5
@@ -28,8 +28,7 @@ def run(
     lines: str = "100",
 ) -> Report:
     """The last lines of a server's present start; with `follow`, go on until Ctrl-C."""
-    if not lines.isdecimal():
-        raise UnknownName(f"--lines takes a whole number; got {lines!r}")
+    count = whole("--lines", lines)
     inventory = catalog.inventory(root)
     target = inventory.host(host)
     name = recipes.profile_name(inventory, target, profile)
@@ -37,13 +36,13 @@ def run(
         seen = look(shell)
         server.require_named(root, seen, name)
         service = server.service(server.last_started(shell, seen, name), seen.root)
-        shown, rest, offset = last_lines(shell, service, int(lines))
+        shown, rest, offset = last_lines(shell, service, count)
         if follow:
             console.plain("".join(f"{line}\n" for line in map(_text, shown)))
             _follow(shell, service, offset, rest, console)
             return Report("")
     told = [_text(line) for line in [*shown, *([rest] if rest else [])]]
-    told = told[-int(lines) :] if int(lines) else []
+    told = told[-count:] if count else []
     return Report("\n".join(told), {"profile": name, "lines": told})
 
 

@@ -19,9 +19,9 @@ from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes
 from firstlight.flows.dial import dial
+from firstlight.flows.given import whole
 from firstlight.flows.hold import running
 from firstlight.flows.reach import look, opener, reached
-from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey, require_writable
 
 _LOOK_S = 900.0
@@ -38,8 +38,7 @@ def run(
     dry_run: bool = False,
 ) -> Report:
     """Show every release, remove what may go, and say what that frees."""
-    if not (keep.isascii() and keep.isdigit()):
-        raise UnknownName(f"--keep takes a whole number; got {keep!r}")
+    newest = whole("--keep", keep)
     inventory = catalog.inventory(root)
     target = inventory.host(host)
     with reached(opener(inventory, target, console), console) as shell:
@@ -48,7 +47,7 @@ def run(
         found = holdings(shell)
         _require_no_hold(found, target.name)
         wanted = {programs.folder_name(), *_tools(root)} if store else set()
-        cut = choose(found, int(keep), store=store, caches=caches, wanted=wanted)
+        cut = choose(found, newest, store=store, caches=caches, wanted=wanted)
         plan = _plan(cut, found, seen, target.name)
         if dry_run:
             told = "".join(f"# {line}\n" for line in render_cut(found, cut).splitlines())

@@ -28,6 +28,8 @@ from firstlight.accuracy.values import human_count
         ("many", None),
         ("1K", None),
         ("9" * 400, None),
+        ("\u0663", None),
+        ("\u0663k", None),
     ],
 )
 def test_counts_are_read_as_the_engine_reads_them(value: object, number: int | None) -> None:

@@ -52,6 +52,12 @@ CASES = {
         "hosts.yaml:1:9: '0x_' is no whole number",
         "hosts.yaml:2:1: 'x' is no number",
     ],
+    f"schema: 1\nhosts: [{{name: a, address: b, port: {'9' * 5000}}}]\n": [
+        f"hosts.yaml:2:37: '{'9' * 60}'... (5000 characters) is no whole number"
+    ],
+    "schema: 0x1ffffffffffffffff\n": [
+        "hosts.yaml:1:9: '0x1ffffffffffffffff' has more than 64 bits"
+    ],
     "schema: 1\n<<: 3\n": [
         "hosts.yaml:2:5: not YAML: expected a mapping or list of mappings for merging, "
         "but found scalar"
@@ -98,7 +104,7 @@ class Said(Model):
 
 
 WORDS = st.text("abc :#'{}-", max_size=5)
-SCALARS = st.none() | st.booleans() | st.integers() | WORDS
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | WORDS
 DATA = st.recursive(SCALARS, lambda one: st.lists(one) | st.dictionaries(WORDS, one), max_leaves=20)
 
 

@@ -10,7 +10,7 @@ from firstlight.core.errors import HostError
 from firstlight.hosts.inventory import Host
 
 _HOP = re.compile(
-    r"(?:(?P<user>[^@]+)@)?(?:\[(?P<six>[^]]+)\]|(?P<four>[^:@\[\]]+))(?::(?P<port>\d+))?\Z"
+    r"(?:(?P<user>[^@]+)@)?(?:\[(?P<six>[^]]+)\]|(?P<four>[^:@\[\]]+))(?::(?P<port>[0-9]{1,5}))?\Z"
 )
 
 
