@@ -8,7 +8,7 @@ from typing import Any
 
 from firstlight.accuracy.checkpoint import Checkpoint
 from firstlight.accuracy.kvmatch import Figure, Match, Told, matched
-from firstlight.accuracy.kvmemory import Memory, dtype_of, estimate
+from firstlight.accuracy.kvmemory import NOTABLE, Memory, dtype_of, estimate
 from firstlight.core.errors import FirstlightError
 from firstlight.flows.gate import sm_of
 from firstlight.flows.kv import Ground, ground_of
@@ -136,4 +136,7 @@ def short(data: Mapping[str, Any]) -> str:
         return f"{len(data['findings'])} of {len(data['figures'])} figures off by more than 2 %"
     if not data["figures"]:
         return f"not predicted: {'; '.join(data['missing'])}"
-    return f"{len(data['figures'])} figures predicted, all within 2 % of the server's log"
+    # What is further off and no finding is so little that the log's decimals may hide it.
+    hidden = any(abs(one["off"]) > NOTABLE for one in data["figures"])
+    within = "2 % of the server's log" + (" and its rounding" if hidden else "")
+    return f"{len(data['figures'])} figures predicted, all within {within}"

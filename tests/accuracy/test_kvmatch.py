@@ -151,3 +151,11 @@ def test_what_the_server_says_with_more_decimals_is_better_than_its_log() -> Non
 
 def test_a_log_without_a_pool_tells_nothing() -> None:
     assert told_by(read(LOG.partition("KV Cache")[0])) == (None, None)
+
+
+def test_what_only_the_rounding_of_the_log_excuses_is_told_to_be_so() -> None:
+    near, far = Figure("a", 98.5, 100, "tokens"), Figure("b", 0.205, 0.21, "GiB", slack=0.0051)
+    told = "figures predicted, all within 2 % of the server's log"
+    assert short(to_json(Match((near, near)))) == f"2 {told}"
+    assert "(-2.4%)" in str(far) and not far.is_finding
+    assert short(to_json(Match((near, far)))) == f"2 {told} and its rounding"
