@@ -68,11 +68,12 @@ def card(
     context: int | None = None,
 ) -> Card:
     """The card of one launch. `memory` is what stands around the load of the weights, or the GiB
-    that are left on one GPU; `context` the profile's own length."""
+    that are left on one GPU; `context` the profile's own length, beyond which no request is."""
     budget = memory if isinstance(memory, Budget) else None
     rest = memory.rest_gib if isinstance(memory, Budget) else memory
     own = (context, workload.context if workload else None)
-    contexts = tuple(sorted({*CONTEXTS, *(length for length in own if length)}))
+    usual = (length for length in CONTEXTS if not context or length <= context)
+    contexts = tuple(sorted({*usual, *(length for length in own if length)}))
     columns = tuple(
         _column(geometry, replace(launch, kv_dtype=kv_dtype), rest, contexts)
         for kv_dtype in (BF16, FP8, fp4_name(launch))

@@ -38,7 +38,8 @@ def _column(column: Column) -> dict[str, Any]:
         "kv_dtype": column.kv_dtype,
         "token_bytes": found.row_bytes,
         "tokens": found.tokens,
-        "kv_gib": found.kv_gib,
+        "kv_gib": found.target_gib,
+        "left_gib": found.kv_gib,
         "pools": [
             {"name": p.name, "tokens": p.tokens, "token_bytes": p.row.stored_bytes}
             for p in found.pools

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from firstlight.accuracy.card import Card, Column
+from firstlight.accuracy.card import Card, Column, Price
 from firstlight.accuracy.fitting import Fit
+from firstlight.accuracy.kvlaunch import FP8
 
 _BOUNDS = {
     "tokens": "",
@@ -59,7 +60,7 @@ def _figures(card: Card) -> Iterator[tuple[str, list[str]]]:
     yield "tokens", [_tokens(c) for c in columns]
     if geometry.sliding:
         yield "tokens of the sliding pool", [_sliding(c) for c in columns]
-    yield "GiB of KV", [f"{c.capacity.kv_gib:.2f}" for c in columns]
+    yield "GiB of KV", [f"{c.capacity.target_gib:.2f}" for c in columns]
     if card.launch.speculation:
         yield "GiB of the draft's rows", [f"{_draft_gib(c):.2f}" for c in columns]
     if geometry.states:
@@ -93,14 +94,24 @@ def _state_gib(column: Column) -> float:
 
 def _below(card: Card) -> Iterator[str]:
     if card.price:
-        lost = f"{card.price.tokens:,} tokens, {card.price.percent:.1f} % of FP8's"
-        yield f"BF16 costs {lost}."
+        yield _price(card, card.price)
     if card.knobs:
         yield "In BF16 these give more:"
         yield from (f"  {line}" for line in _knobs(card))
     yield card.sentence
     notes = dict.fromkeys(note for column in card.columns for note in column.capacity.notes)
     yield from (f"Note: {note}" for note in notes)
+
+
+def _price(card: Card, price: Price) -> str:
+    """What BF16 costs, and whether an argument bounds FP8, so that more memory buys nothing."""
+    most, page = card.launch.max_total_tokens, card.launch.page_size
+    capped = most is not None and card.column(FP8).capacity.tokens >= most // page * page
+    said = f"max_total_tokens {most:,}" if capped else ""
+    if capped and not price.tokens:
+        return f"BF16 costs no tokens: {said} bounds the pool, not the memory."
+    lost = f"BF16 costs {price.tokens:,} tokens, {price.percent:.1f} % of FP8's"
+    return f"{lost}, which {said} bounds." if capped else f"{lost}."
 
 
 def _knobs(card: Card) -> Iterator[str]:

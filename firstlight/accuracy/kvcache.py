@@ -75,6 +75,11 @@ class Capacity:
         return self.tokens + self.headroom
 
     @property
+    def target_gib(self) -> float:
+        """The memory that the pools take, those of a draft left out."""
+        return sum(pool.stored_gib for pool in self.pools if pool.name != "draft")
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of one token in the pool of all tokens, as stored on one GPU."""
         return self.pools[0].row.stored_bytes if self.pools else 0

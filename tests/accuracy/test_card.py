@@ -18,6 +18,15 @@ from firstlight.accuracy.kvlaunch import BF16, FP8, Budget, Launch, Speculation
 from tests.accuracy import shapes
 
 QWEN35 = kv_example.model()
+# 30 layers of K and V, 3 heads by 64 numbers: 23,040 bytes of bf16 a token.
+SMALL = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 576,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "max_position_embeddings": 8192,
+}
 LAUNCH = kv_example.launch(BF16)
 
 
@@ -55,14 +64,31 @@ def test_requests_at_once_and_what_stops_more() -> None:
 
 def test_own_lengths_stand_among_the_contexts() -> None:
     found = card(QWEN35, LAUNCH, 17.4, Workload(4, 48_000), 200_000)
-    assert found.contexts == (8_192, 32_768, 48_000, 131_072, 200_000, 262_144)
+    assert found.contexts == (8_192, 32_768, 48_000, 131_072, 200_000)
     assert example().contexts == CONTEXTS
+    # Rows of lengths that the model does not take were all 0.
+    assert card(QWEN35, LAUNCH, 17.4, None, 8_192).contexts == (8_192,)
+    assert card(QWEN35, LAUNCH, 17.4, Workload(1, 2_048), 4_096).contexts == (2_048, 4_096)
 
 
 def test_the_price_of_bf16() -> None:
     price = example().price
     assert price is not None
     assert (price.tokens, round(price.percent, 1)) == (641_164, 50.0)
+
+
+def test_an_argument_that_bounds_the_pool_bounds_its_memory_too() -> None:
+    """5 GiB were told for each, where 16,384 tokens take 0.35, 0.18 and 0.10."""
+    found = card(known(SMALL), Launch(max_total_tokens=16_384), 5.0, None, 8_192)
+    lines = {line.split("  ")[0]: line.split()[-3:] for line in text(found).splitlines()}
+    assert lines["tokens"] == ["16,384"] * 3
+    assert lines["GiB of KV"] == ["0.35", "0.18", "0.10"]
+    said = "BF16 costs no tokens: max_total_tokens 16,384 bounds the pool, not the memory."
+    assert said in text(found)
+    # FP8 alone reaches it here; and where no argument bounds, none is named.
+    half = text(card(known(SMALL), Launch(max_total_tokens=400_000), 5.0, None, 8_192))
+    assert "41.7 % of FP8's, which max_total_tokens 400,000 bounds." in half
+    assert "bounds" not in text(card(known(SMALL), Launch(), 5.0, None, 8_192))
 
 
 def test_state_slots_buy_over_a_million_bf16_tokens() -> None:

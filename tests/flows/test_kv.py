@@ -188,14 +188,29 @@ def test_a_memory_that_is_none_is_refused(tmp_path: Path, memory: str) -> None:
 
 
 def test_a_model_that_is_not_there_says_how_to_plan(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match=r"no config\.json of the model can be read") as left:
-        told(project(tmp_path), model=str(tmp_path / "nothing"))
-    assert "--model DIR --memory GIB" in left.value.remedy
+    """`--memory` alone was told to be enough."""
+    made = project(tmp_path)
+    path = "recipes/profiles/small.yaml"
+    made.write(path, made.read(path).replace(str(tmp_path / "model"), str(tmp_path / "nothing")))
+    for memory in ("", "17.4"):
+        with pytest.raises(HostError, match=r"no config\.json in .*/nothing: ") as left:
+            told(made, memory=memory)
+        assert left.value.remedy.startswith("name --model DIR, a folder with at least its config")
 
 
-def test_a_home_of_nobody_is_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match=r"no config\.json of the model can be read"):
-        told(project(tmp_path), model="~nobody-has-this-name/model")
+@pytest.mark.parametrize("folder", ["nothing", "~nobody-has-this-name/model"])
+def test_a_folder_that_is_named_wrongly_is_to_be_corrected(tmp_path: Path, folder: str) -> None:
+    """The advice was to name --model, which was given."""
+    with pytest.raises(UnknownName, match=r"local: no config\.json in ") as left:
+        told(project(tmp_path), model=folder, memory="17.4")
+    assert (left.value.remedy, left.value.exit_code) == ("correct --model", 2)
+
+
+def test_gpus_that_are_planned_for_are_no_ones_of_the_host(tmp_path: Path) -> None:
+    made = project(tmp_path)
+    given, _ = told(made, profile="qwen35-nvfp4", model=EXAMPLE, memory="17.4")
+    assert f"{EXAMPLE} on local, planned for 8 GPUs, kv_cache_dtype" in given
+    assert "model on local, 2 GPUs, kv_cache_dtype" in told(made)[0]
 
 
 def test_a_model_of_no_table_lists_what_is_not_known(tmp_path: Path) -> None:
