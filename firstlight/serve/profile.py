@@ -24,7 +24,10 @@ ENGINE_SECRETS: Mapping[str, str] = {
 }
 
 _UNITS = {"MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_MEMORY = re.compile(r"([1-9][0-9]*)(MiB|GiB|TiB)\Z")
+# Above these the shells that count with them on a host would begin again below zero.
+_DAY_S = 86_400
+_MOST_BYTES = 2**60
+_MEMORY = re.compile(r"([1-9][0-9]{0,15})(MiB|GiB|TiB)\Z")
 
 
 def _sha256(text: str) -> str:
@@ -64,9 +67,15 @@ def _served(text: str) -> str:
 
 
 def _memory(text: str) -> str:
-    if not _MEMORY.match(text):
+    if not (found := _MEMORY.match(text)):
         raise ValueError(f"expected a size such as 16GiB (MiB, GiB or TiB); got {text!r}")
+    if _bytes(found) > _MOST_BYTES:
+        raise ValueError(f"expected at most {_MOST_BYTES >> 40}TiB; got {text!r}")
     return text
+
+
+def _bytes(found: re.Match[str]) -> int:
+    return int(found[1]) * _UNITS[found[2]]
 
 
 def _env_name(text: str) -> str:
@@ -183,9 +192,9 @@ class Service(Model):
     """How the server runs on its host. It is asked at 127.0.0.1, whoever else may ask it.
 
     `secrets` names environment variables; their values come from the controller's environment
-    or from `secrets_file`, a 0600 file of NAME=VALUE lines on the host. Times are in seconds:
-    `start_timeout_s` for the whole start, `stall_s` for a start that says nothing new,
-    `stop_timeout_s` between SIGTERM and SIGKILL.
+    or from `secrets_file`, a 0600 file of NAME=VALUE lines on the host. Times are in seconds, a
+    day at most: `start_timeout_s` for the whole start, `stall_s` for a start that says nothing
+    new, `stop_timeout_s` between SIGTERM and SIGKILL.
     """
 
     bind: Literal["127.0.0.1", "0.0.0.0"] = "127.0.0.1"
@@ -193,9 +202,9 @@ class Service(Model):
     launcher: Literal["auto", "systemd", "process"] = "auto"
     restart: Annotated[Literal["no", "on-failure"], BeforeValidator(_restart)] = "on-failure"
     memory: Annotated[str, AfterValidator(_memory)] | None = None
-    start_timeout_s: int = Field(default=1800, ge=1)
-    stall_s: int = Field(default=600, ge=1)
-    stop_timeout_s: int = Field(default=60, ge=1)
+    start_timeout_s: int = Field(default=1800, ge=1, le=_DAY_S)
+    stall_s: int = Field(default=600, ge=1, le=_DAY_S)
+    stop_timeout_s: int = Field(default=60, ge=1, le=_DAY_S)
     secrets: tuple[Annotated[str, AfterValidator(_env_name)], ...] = ()
     secrets_file: Annotated[str, AfterValidator(_absolute)] | None = None
 
@@ -203,7 +212,7 @@ class Service(Model):
     def memory_bytes(self) -> int | None:
         """The memory ceiling in bytes, or None for none."""
         found = _MEMORY.match(self.memory) if self.memory else None
-        return int(found[1]) * _UNITS[found[2]] if found else None
+        return _bytes(found) if found else None
 
     @model_validator(mode="after")
     def _one_kind_of_file(self) -> Service:
