@@ -13,6 +13,7 @@ from firstlight.core.words import span
 from firstlight.effects import follow
 from firstlight.effects.console import Console
 from firstlight.effects.follow import LOG_LINES, Site
+from firstlight.effects.shell import MAKE_ROOM
 
 __all__ = ["Outcome", "Site", "execute", "write_script"]
 
@@ -25,6 +26,14 @@ printf %s "$2" >"$1.partial" && chmod -- "$3" "$1.partial" &&
 rm -f -- "$1.partial"
 return 1
 """
+
+# What the kernel says of a disk that takes nothing more, and what a person does about it.
+_DISK: Mapping[str, str] = {
+    "No space left on device": MAKE_ROOM,
+    "Disk quota exceeded": MAKE_ROOM,
+    "Read-only file system": "make that file system writable (`dmesg` says why it is read-only), "
+    "or set another `root` for this host in the inventory",
+}
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ def _run(step: Step, plan: Plan, site: Site, run: Run, console: Console) -> None
     lines = (result.error_text.strip() or result.text.strip()).splitlines()
     # How our own programs say what to do.
     fixes = [line for line in lines if line.startswith("fix: ")]
-    fix = fixes[-1].removeprefix("fix: ") if fixes else "put right what stops it"
+    fix = fixes[-1].removeprefix("fix: ") if fixes else _fix(lines)
     again = f"`{follow.typed_again(plan, console)}` again goes on from what is finished"
     raise StepError(
         f"cannot {step.title} (exit status {result.rc})",
@@ -99,3 +108,8 @@ def _run(step: Step, plan: Plan, site: Site, run: Run, console: Console) -> None
         remedy=f"{fix}\n  -> {again}",
         log="\n".join([line for line in lines if line not in fixes][-LOG_LINES:]),
     )
+
+
+def _fix(lines: list[str]) -> str:
+    found = (fix for line in lines for said, fix in _DISK.items() if said in line)
+    return next(found, "put right what stops it")

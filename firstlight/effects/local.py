@@ -24,7 +24,7 @@ from firstlight.core.words import size
 from firstlight.effects.frame import Answer, Stream
 from firstlight.effects.homes import expanded
 from firstlight.effects.root import Sudo
-from firstlight.effects.shell import AskPassword, Progress, Result
+from firstlight.effects.shell import MAKE_ROOM, AskPassword, Progress, Result
 from firstlight.effects.talk import Talk
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _check_room(source: Path, folder: Path, host: str) -> None:
         raise HostError(
             f"no room for {source.name} in {folder}: {size(needed)} needed, {size(free)} free",
             where=host,
-            remedy="free some space there, or set another `root` for this host in the inventory",
+            remedy=MAKE_ROOM,
         )
 
 

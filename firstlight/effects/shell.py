@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 AskPassword = Callable[[str], str]
 """Shows a prompt to a person and gives back what was typed, unseen."""
+MAKE_ROOM = "free some space there, or set another `root` for this host in the inventory"
+"""What to do where a disk of a host is full."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,11 @@ look_at() {
 }
 
 # Writes standard input to $1, whole or not at all.
-put() { cat >"$1.new" && mv -f -- "$1.new" "$1"; }
+put() {
+  cat >"$1.new" && mv -f -- "$1.new" "$1" && return
+  rm -f -- "$1.new"
+  return 1
+}
 
 # Records this process as the supervisor of the folder it stands in, with its helper $1 or "".
 stamp() {

@@ -28,8 +28,7 @@ start() {
   folder=$(cd -P -- "$1" && pwd) || exit 1
   mask=$(umask)
   umask 077
-  exec 9>>"$folder/.start"
-  flock -w 120 9 || die "another start or stop of $folder does not come to its end"
+  take_turn "$folder"
   if alive "$folder/pid"; then
     [[ -s $folder/stop ]] || { echo running && return; }
     # A stop that was left halfway goes on by itself; this start comes after it.
@@ -50,10 +49,9 @@ start() {
 stop() {
   local folder give_up
   folder=$(cd -P -- "$1" && pwd) || exit 1
-  exec 9>>"$folder/.start"
-  flock -w 120 9 || die "another start or stop of $folder does not come to its end"
+  take_turn "$folder"
   if alive "$folder/pid"; then
-    echo stop >"$folder/stop"
+    { echo stop >"$folder/stop"; } 2>/dev/null
     for ((give_up = SECONDS + $2 + 15; SECONDS < give_up; )); do
       alive "$folder/pid" || break
       kill -TERM "$(cut -d' ' -f1 "$folder/pid")" || break
@@ -62,7 +60,22 @@ stop() {
     alive "$folder/pid" && kill -KILL "$(cut -d' ' -f1 "$folder/pid")"
   fi
   end_tree "$folder" "$2" 9>&- || die "some processes of $folder could not be ended"
-  [[ ! -e $folder/pid || -s $folder/exit ]] || echo '143 stopped' | put "$folder/exit"
+  # Nothing runs any more, whether or not that can be written down.
+  [[ ! -e $folder/pid || -s $folder/exit ]] || put_end "$folder" '143 stopped' ||
+    rm -f -- "$folder/pid" 2>/dev/null
+  return 0
+}
+
+# One start or stop of a folder at a time. A disk that takes nothing more hinders no stop.
+take_turn() {
+  { exec 9>>"$1/.start" || exec 9<"$1/.start"; } 2>/dev/null
+  flock -w 120 9 || die "another start or stop of $1 does not come to its end"
+}
+
+# Records how it ended. On a full disk that takes the room of what a living server alone needs.
+put_end() {
+  { echo "$2" | put "$1/exit"; } 2>/dev/null && return
+  { rm -f -- "$1/server" "$1/stop" && echo "$2" | put "$1/exit"; } 2>/dev/null
 }
 
 # The exit file is read before the supervisor is called lost: it is the last thing that it writes.
@@ -103,7 +116,7 @@ run() {
   # Its last words are in the log before the end is told.
   exec >/dev/null 2>&1
   for ((give_up = SECONDS + 5; SECONDS < give_up; )); do look_at "$writer" || break; sleep 0.05; done
-  printf '%s %s\n' "$rc" "$how" | put exit
+  put_end . "$rc $how"
 }
 
 # Runs the server to its end; nothing of it is left then. Job control gives it the signal

@@ -73,9 +73,15 @@ ctl disable --quiet "$unit"
 ctl stop "$unit" || ! ctl is-active --quiet "$unit"
 """
 
-# The programs are copied: what stops this server must be what started it.
+# The programs are copied: what stops this server must be what started it. Half a program would
+# stop nothing, and what is there already needs no room on a full disk.
 _START_PROCESS = """\
-cp -f -- "$lib/serve.sh" "$lib/processes.sh" "$home/" || return
+for name in processes.sh serve.sh; do
+  cmp -s -- "$lib/$name" "$home/$name" 2>/dev/null && continue
+  cp -f -- "$lib/$name" "$home/$name.new" && mv -fT -- "$home/$name.new" "$home/$name" && continue
+  rm -f -- "$home/$name.new"
+  return 1
+done
 bash "$home/serve.sh" start "$home" "$restart" "$stop_s" "$pause_s" "$log_bytes" "$memory"
 """
 

@@ -54,3 +54,18 @@ def test_the_fix_that_a_program_tells_is_the_remedy() -> None:
         do(Run(Script("printf 'error: no room\\nfix: make some\\n' >&2; exit 1")))
     assert caught.value.remedy.startswith("make some\n  -> ")
     assert caught.value.log == "error: no room"
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("No space left on device", "free some space there, or set another `root`"),
+        ("Disk quota exceeded", "free some space there, or set another `root`"),
+        ("Read-only file system", "make that file system writable"),
+    ],
+)
+def test_a_disk_that_takes_nothing_more_is_the_remedy_s_subject(said: str, remedy: str) -> None:
+    with pytest.raises(StepError) as caught:
+        do(Run(Script('echo "cp: error writing x: $1" >&2; exit 1', (said,))))
+    assert caught.value.remedy.startswith(remedy)
+    assert said in caught.value.log

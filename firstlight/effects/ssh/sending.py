@@ -17,7 +17,7 @@ from firstlight.core.errors import HostError
 from firstlight.core.plan import ShipFile
 from firstlight.core.words import size
 from firstlight.effects.library import program
-from firstlight.effects.shell import Progress, Result
+from firstlight.effects.shell import MAKE_ROOM, Progress, Result
 
 Run = Callable[[Script, float, Iterable[bytes] | None], Result]
 """Runs a script with a time limit in seconds, and perhaps bytes for it to read."""
@@ -176,10 +176,7 @@ def _check_room(missing: Sequence[_Missing], where: str) -> None:
         if needed > ones[0].free:
             folder = ones[0].file.target.parent
             what = f"no room in {folder}: {size(needed)} needed, {size(ones[0].free)} free"
-            raise HostError(what, where=where, remedy=_MAKE_ROOM)
-
-
-_MAKE_ROOM = "free some space there, or set another `root` for this host in the inventory"
+            raise HostError(what, where=where, remedy=MAKE_ROOM)
 
 
 def _deliver(run: Run, missing: _Missing, meter: _Meter, where: str, origin: Origin) -> None:
@@ -222,7 +219,7 @@ def _failure(result: Result, missing: _Missing, where: str, origin: Origin) -> H
             need = size(missing.bytes - missing.come)
             free = size(missing.free)
             what = f"cannot write {file.target}: {_last(result)} ({need} needed, {free} were free)"
-            remedy = _MAKE_ROOM
+            remedy = MAKE_ROOM
     return HostError(what, where=where, remedy=remedy)
 
 
