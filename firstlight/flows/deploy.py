@@ -17,16 +17,14 @@ from firstlight.flows.closing import closing
 from firstlight.flows.failures import known
 from firstlight.flows.launching import Launching
 from firstlight.flows.target import Case
+from firstlight.flows.undo import undo, undo_after
 from firstlight.serve.deploy import (
     STARTING,
     audit_step,
-    back_steps,
     file_steps,
-    latest,
     proof_steps,
     record_step,
     start_steps,
-    stop_step,
 )
 from firstlight.serve.manifest import Manifest, smoke_digest
 from firstlight.serve.profile import HubModel, Profile
@@ -120,12 +118,12 @@ def _execute(plan: Plan, launching: Launching) -> None:
             raise
         if not goal.running and all(outcome.step != "start" for outcome in done):
             # The old server is stopped and the new one is not started: nobody means that.
-            _undo(launching.case, goal)
+            undo(launching.case, goal)
             raise
         raise _interrupted(launching.case, goal) from None
-    except Exception:
+    except Exception as error:
         if _has_started(plan, goal, done):
-            _undo(launching.case, goal)
+            undo_after(error, launching.case, goal)
         raise
 
 
@@ -143,26 +141,10 @@ def _interrupted(case: Case, goal: target.Goal) -> Detached:
     host, profile, console = case.host.name, case.profile.name, case.console
     console.say(f"the server of {profile} goes on starting on {host}")
     if console.ask("  stop it there? [y/N] ").lower().startswith("y"):
-        _undo(case, goal)
+        undo(case, goal)
         return Detached("stopped the new server", where=host)
     again = f"`{typed('deploy', {'profile': profile, 'host': host})}` watches it again"
     return Detached("left the new server as it is", where=host, remedy=again)
-
-
-def _undo(case: Case, goal: target.Goal) -> None:
-    """Stop the new server; start the one before it, if one ran and nobody else has started one."""
-    case.console.say("  stopping the new server")
-    back = [stop_step(goal.target.service)]
-    if _is_overtaken(case, goal):
-        case.console.say("  another deploy has begun meanwhile: what it starts stays")
-    elif goal.old is not None:
-        back += back_steps(goal.old)
-    execute.execute(Plan("deploy", case.host.name, tuple(back)), goal.sites, case.console)
-
-
-def _is_overtaken(case: Case, goal: target.Goal) -> bool:
-    """True when a deploy of the profile has begun after this one."""
-    return case.shell.run(latest(goal.target)).text.strip() not in ("", goal.target.manifest.id)
 
 
 def _data(manifest: Manifest, proof: object, changed: bool) -> dict[str, object]:

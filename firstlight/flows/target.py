@@ -17,6 +17,7 @@ from firstlight.effects.console import Console
 from firstlight.effects.execute import Site
 from firstlight.effects.shell import Shell
 from firstlight.flows import programs, recipes, server
+from firstlight.flows.before import look_before
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.ground import prepare
 from firstlight.flows.orders import require_release
@@ -79,7 +80,8 @@ def case(root: Path, console: Console, profile: str, host: str) -> Iterator[Case
 @dataclass(frozen=True)
 class Goal:
     """A target and how things stand: `running` = it has been started already, `is_current` = it
-    was proved and switched to, and `old` is the server that runs now and would be replaced."""
+    was proved and switched to, `old` is the server that runs now and would be replaced, and `back`
+    the one to be started again where the new one fails."""
 
     target: Target
     root: PurePosixPath
@@ -89,6 +91,7 @@ class Goal:
     running: bool
     is_current: bool
     old: launch.Deployment | None
+    back: launch.Deployment | None
     linger_for: str | None
     facts: Facts
 
@@ -102,10 +105,10 @@ def choose(case: Case, dry_run: bool) -> Goal:
     _tell_ceiling(profile, facts, choice.launcher, case.console)
     target = describe(case, facts)
     running = server.state(shell, target.service).condition in ("starting", "running")
-    before = _to_replace(case, target.manifest.id)
-    if not running and (before is None or before.port != profile.service.port):
+    before = look_before(shell, seen, target.manifest, case.console)
+    if not running and (before.old is None or before.old.port != profile.service.port):
         _require_port(case, facts)
-    if not running and before is None:
+    if not running and before.old is None:
         _require_memory(target.rendered, facts, shell.host.name)
     python, wheels = _python(facts, case.release, shell.host.name), models.wheels_of(profile.model)
     ground = prepare(shell, case.inventory, seen, python, wheels, {}, case.console, dry_run)
@@ -121,7 +124,7 @@ def choose(case: Case, dry_run: bool) -> Goal:
         (*done, *(["the server, started earlier"] if running else [])),
         running,
         _is_current(seen, target.manifest),
-        server.service(before, seen.root) if before is not None else None,
+        *before.services(seen.root),
         facts.user.name if choice.enable_linger else None,
         facts,
     )
@@ -232,21 +235,6 @@ def _tell_ceiling(profile: Profile, facts: Facts, launcher: Launcher, console: C
     cannot = launcher == "systemd-user" and facts.memory.cgroup_version != 2
     if profile.service.memory and cannot:
         console.say("# service.memory will not hold: an account's systemd has no ceiling there")
-
-
-def _to_replace(case: Case, new: str) -> Manifest | None:
-    """Another deployment of the profile that has not been stopped: the one that was started last,
-    which is the current one unless a deploy was left before its end."""
-    found = case.seen.deployments.get(case.profile.name)
-    if found is None or found.started in ("", new):
-        return None
-    try:
-        made = server.last_started(case.shell, case.seen, case.profile.name)
-    except Damaged as error:
-        case.console.say(f"# {error.what}; if its server runs, it is not stopped")
-        return None
-    service = server.service(made, case.seen.root)
-    return made if server.state(case.shell, service).may_run else None
 
 
 def _is_current(seen: Survey, made: Manifest) -> bool:

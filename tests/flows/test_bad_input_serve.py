@@ -225,6 +225,8 @@ def test_two_deploys_at_once_leave_the_later_server(built: Tiny) -> None:
             done, _ = second.communicate(timeout=120)
     assert first.returncode == 4, said + wrong
     assert "another deploy has begun meanwhile: what it starts stays" in said
+    assert "error: local: another deploy of profile tiny has begun meanwhile: what it" in wrong
+    assert "\n  -> `invoke status --host local` shows that one; ask whose it is" in wrong
     assert second.returncode == 0, done
     found = entry(built)
     assert (found["current"], found["healthy"], len(built.servers())) == (True, True, 1)
