@@ -1,5 +1,6 @@
 """The front desk: one task per verb. What a verb does is told in firstlight/flows/<verb>.py."""
 
+import sys
 from pathlib import Path
 
 from invoke import Collection, task
@@ -196,3 +197,4 @@ VERBS = (
     verify, explain, ship, sbom, prune, audit, compare,
 )  # fmt: skip
 namespace = Collection(*VERBS)
+front.heed(sys.argv, namespace)

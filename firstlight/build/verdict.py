@@ -130,7 +130,7 @@ def targets(arch: str) -> list[str]:
 def text(verdict: Verdict, arch: str) -> str:
     """A verdict as a person reads it: what the wheel holds, and then what is wrong with it."""
     if verdict.error:
-        return f"{verdict.file}: cannot be verified: {verdict.error}\n  -> {verdict.fix}"
+        return f"error: {verdict.file}: cannot be verified: {verdict.error}\n  -> {verdict.fix}"
     lines = [f"{verdict.name} {verdict.version}  {verdict.tag}  {size(verdict.size)}"]
     lines += [f"sha256 {verdict.sha256}", ""]
     if verdict.libraries:

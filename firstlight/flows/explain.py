@@ -8,13 +8,14 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 from firstlight.build.failures import UNKNOWN_FIX, Explanation, Rules, explain
 from firstlight.build.loglines import cut
-from firstlight.core.errors import FirstlightError
 from firstlight.core.report import Report
+from firstlight.core.words import size
 from firstlight.effects.console import Console
 from firstlight.flows.failures import known
 from firstlight.hosts.inventory import UnknownName
@@ -25,7 +26,7 @@ _CHUNK = 1 << 20
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def run(root: Path, _console: Console, *, log: str = "") -> Report:
+def run(root: Path, console: Console, *, log: str = "") -> Report:
     """The cause, the line that shows it, the fix and a link; exit code 1 when none is known.
 
     `log` is a file, "-" is standard input. A log of any size is read piece by piece.
@@ -37,10 +38,10 @@ def run(root: Path, _console: Console, *, log: str = "") -> Report:
     try:
         with sys.stdin.buffer if log == "-" else Path(log).open("rb") as file:
             _require_end(file, shown)
-            found = _read(file, rules)
+            found = _read(_decoded(_noted(file, shown, console)), rules)
     except OSError as error:
         remedy = "check that path, and that you may read it"
-        raise FirstlightError(f"cannot read {log}: {error.strerror}", remedy=remedy) from None
+        raise UnknownName(f"cannot read {log}: {error.strerror}", remedy=remedy) from None
     if found is None:
         return Report(f"nothing in {shown} looks like an error", {"log": shown, "rule": None}, 1)
     data = {"log": shown, "known": found.known, **asdict(found)}
@@ -62,10 +63,10 @@ def _around(found: Explanation, number: int, line: str) -> str:
     return f"  {mark} {number:>6} | {line}"
 
 
-def _read(file: BinaryIO, rules: Rules) -> Explanation | None:
+def _read(pieces: Iterable[str], rules: Rules) -> Explanation | None:
     """A server's log is read as one: what a server survived is no cause of its end."""
     server = _Server(begin(rules))
-    found = explain(cut(server.watch(_decoded(file))), rules)
+    found = explain(cut(server.watch(pieces)), rules)
     return server.judge(found) if server.log else found
 
 
@@ -97,12 +98,21 @@ def _explained(died: Cause) -> Explanation:
     return Explanation(died.kind, died.cause, died.line, died.text, died.fix, died.link)
 
 
-def _decoded(file: BinaryIO) -> Iterator[str]:
-    data = file.read(_CHUNK)
-    decoder = codecs.getincrementaldecoder(_encoding(data))("replace")
-    while data:
+def _noted(file: BinaryIO, shown: str, console: Console) -> Iterator[bytes]:
+    """The bytes of a log, while the console shows how far it is read."""
+    read, length = 0, os.fstat(file.fileno()).st_size if file.seekable() else 0
+    while data := file.read(_CHUNK):
+        yield data
+        read += len(data)
+        whole = f" of {size(length)}" if length > read else ""
+        console.note(f"reading {shown}: {size(read)}{whole}")
+
+
+def _decoded(pieces: Iterator[bytes]) -> Iterator[str]:
+    first = next(pieces, b"")
+    decoder = codecs.getincrementaldecoder(_encoding(first))("replace")
+    for data in chain((first,), pieces):
         yield decoder.decode(data)
-        data = file.read(_CHUNK)
     yield decoder.decode(b"", final=True)
 
 
@@ -116,11 +126,11 @@ def _encoding(data: bytes) -> str:
 
 
 def _require_end(file: BinaryIO, log: str) -> None:
-    """Raise FirstlightError for a device: /dev/zero, or a disk, never comes to an end."""
+    """Raise UnknownName for a device: /dev/zero, or a disk, never comes to an end."""
     try:
         told = os.fstat(file.fileno())
     except OSError:
         return
     is_device = stat.S_ISCHR(told.st_mode) or stat.S_ISBLK(told.st_mode)
     if is_device and not file.isatty() and told.st_rdev != Path(os.devnull).stat().st_rdev:
-        raise FirstlightError(f"{log} is a device and no log", remedy="name a file or a pipe")
+        raise UnknownName(f"{log} is a device and no log", remedy="name a file or a pipe")

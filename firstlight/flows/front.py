@@ -6,11 +6,12 @@ import codecs
 import importlib
 import io
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from firstlight.core.words import harmless
+from firstlight.flows.spelling import wrong_word
 
 
 def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **options: Any) -> None:
@@ -46,6 +47,13 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
             what = f"error: a fault of ours: {type(error).__name__}: {error}"
             _leave(f"{what}\n  -> `--debug` shows where; please report it", 70, debug)
     _print(report, json)
+
+
+def heed(argv: Sequence[str], collection: Any) -> None:
+    """Exit with 2 where `invoke` was given a verb or a flag that is none: it names no nearest."""
+    wrong = wrong_word(argv, collection)
+    if wrong:
+        _leave(f"error: {wrong}", 2, False)
 
 
 def _typed(verb: str, story: Callable[..., Any], options: Mapping[str, Any]) -> str:

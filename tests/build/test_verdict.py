@@ -99,7 +99,7 @@ def test_a_wheel_that_cannot_be_read_is_no_good() -> None:
         {"schema": 1, "file": "k.whl", "error": "it is no zip file", "fix": "build it again"}
     )
     assert not found.holds
-    told = "k.whl: cannot be verified: it is no zip file\n  -> build it again"
+    told = "error: k.whl: cannot be verified: it is no zip file\n  -> build it again"
     assert verdict.text(found, "12.0") == told
 
 

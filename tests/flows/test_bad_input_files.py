@@ -144,7 +144,7 @@ def test_a_profile_that_nobody_has(tiny: Tiny, verb: str, name: str, near: str) 
 @pytest.mark.parametrize("words", [("build", "--host"), ("ask", "--question"), ("build", "--x")])
 def test_a_flag_without_its_value_runs_nothing(tiny: Tiny, words: tuple[str, ...]) -> None:
     done = tiny.project.invoke(*words)
-    assert done.returncode == 1
+    assert done.returncode == (2 if "--x" in words else 1)
     assert done.stdout == "" and "Traceback" not in done.stderr
     assert not tiny.root.exists()
 

@@ -151,6 +151,28 @@ def test_an_empty_log_may_come_from_nowhere(project: Project) -> None:
     assert "nothing in /dev/null looks like an error" in done.stdout
 
 
+class Noting(Console):
+    """A console that keeps what it shows."""
+
+    def __init__(self) -> None:
+        super().__init__(nowhere())
+        self.notes: list[str] = []
+
+    def note(self, *texts: str, watched_s: float | None = None) -> None:
+        self.notes += texts
+
+
+def test_how_far_a_large_log_is_read_is_shown(tmp_path: Path) -> None:
+    file, console = tmp_path / "log", Noting()
+    file.write_bytes(b"building\n" * (300 << 10))
+    explain.run(REPO, console, log=str(file))
+    assert [note.replace(str(file), "LOG") for note in console.notes] == [
+        "reading LOG: 1.0 MiB of 2.6 MiB",
+        "reading LOG: 2.0 MiB of 2.6 MiB",
+        "reading LOG: 2.6 MiB",
+    ]
+
+
 def test_a_huge_log_takes_little_memory(tmp_path: Path) -> None:
     """200 MiB without an end of a line, and many errors that no rule knows."""
     file = tmp_path / "log"
@@ -178,6 +200,7 @@ def test_a_log_that_is_not_there_is_said(log: str, said: str) -> None:
     with pytest.raises(FirstlightError) as refused:
         explain.run(REPO, Console(nowhere()), log=log)
     assert str(refused.value).startswith(said)
+    assert refused.value.exit_code == 2
 
 
 def test_check_tells_faults_of_the_table_with_their_place(project: Project) -> None:

@@ -87,7 +87,7 @@ MISTAKES = [
         ("--wheel", "no-1-py3-none-any.whl"),
         "cannot be verified: {0}/no-1-py3-none-any.whl: No such",
     ),
-    (("--wheel", "tasks.py"), "tasks.py: cannot be verified: that is no name of a wheel"),
+    (("--wheel", "tasks.py"), "error: tasks.py: cannot be verified: that is no name of a wheel"),
     (("--wheel", "a-1-py3-none-any.whl", "--arch", "sm_120"), "error: --arch 'sm_120' is no arch"),
     (("--wheel", "a-1-py3-none-any.whl", "--host", "ner"), "error: no host 'ner' in the inventory"),
 ]
