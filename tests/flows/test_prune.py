@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -10,12 +11,14 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from firstlight.build.hold import TAKE
 from firstlight.build.prune import Cut, prune_step
 from firstlight.core.command import Script
 from firstlight.core.plan import Job, Run
-from firstlight.effects import jobs
+from firstlight.effects import holder, jobs
+from firstlight.effects.console import Console
 from firstlight.effects.local import LocalShell
-from firstlight.flows.hold import hold_steps
+from firstlight.flows.hold import held, hold_steps
 from firstlight.hosts.inventory import Host
 from tests.flows.project import REPO
 from tests.flows.tiny import Tiny, refused
@@ -177,6 +180,30 @@ def test_a_build_that_fails_holds_nothing(tiny: Tiny) -> None:
     tiny.project.change("patches/sglang/0001-say-so.patch", ('"as published"', '"as we know"'))
     refused(tiny.project.invoke("build"), 4)
     assert tiny.made("holds") == []
+
+
+def test_who_ends_leaves_others_their_hold_and_takes_over_only_what_the_dead_left(
+    tmp_path: Path,
+) -> None:
+    """`ship` and the build in it hold the same, and so may two controllers."""
+    shell, root, said = LocalShell(Host(name="local")), PurePosixPath(tmp_path), io.StringIO()
+    what, machine = ("r-1", "build of release r-1"), holder.mark().partition("-")[0]
+
+    def left_by(mark: str, who: str) -> None:
+        assert shell.run(Script(TAKE, (str(root), what[0], mark, what[1], who))).ok
+
+    left_by(f"{machine}-{os.getpid()}-1-aa", "a dead one")
+    left_by("0123456789ab-1-1-bb", "another desk")
+    with held(shell, root, *what, Console(said)):
+        with held(shell, root, *what, Console(said)):
+            assert len(list((tmp_path / "holds").iterdir())) == 3
+        assert len(list((tmp_path / "holds").iterdir())) == 2
+    (left,) = (tmp_path / "holds").iterdir()
+    assert "from another desk, since" in left.read_text()
+    told = said.getvalue()
+    assert told.count("local: took over the hold of the build of release r-1, from a dead one") == 1
+    assert "local: held there too: the build of release r-1, from another desk, since" in told
+    assert f"process {os.getpid()}" not in told
 
 
 def test_a_hold_that_begins_after_the_look_is_seen_by_the_removing(tmp_path: Path) -> None:
