@@ -126,20 +126,24 @@ class _Index:
 
     def __init__(self, tests: Iterable[_Test]) -> None:
         self.tests = tuple(tests)
-        self._needles: dict[str, list[int]] = {}
+        self._needles: dict[str, list[tuple[str, int]]] = {}
         for index, test in enumerate(self.tests):
             for needle in needles(test.pattern.pattern):
-                self._needles.setdefault(needle, []).append(index)
-        self._any = any_of(self._needles)
+                self._needles.setdefault(needle[:SHORTEST], []).append((needle, index))
+        self._any = any_of(needle for found in self._needles.values() for needle, _ in found)
 
     def worth(self, low: str) -> bool:
         """False for the many lines that no test can match."""
         return bool(self._any.search(low))
 
     def first(self, text: str, low: str) -> Match | None:
-        if not self.worth(low):
-            return None
-        hits = {index for needle, at in self._needles.items() if needle in low for index in at}
+        hits: set[int] = set()
+        found = self._any.search(low)
+        while found:
+            at = found.start()
+            near = self._needles[low[at : at + SHORTEST]]
+            hits.update(index for needle, index in near if low.startswith(needle, at))
+            found = self._any.search(low, at + 1)
         tried = (self.tests[index].match(text) for index in sorted(hits))
         return next((match for match in tried if match), None)
 

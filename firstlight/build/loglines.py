@@ -53,7 +53,10 @@ def indent(line: str) -> int:
 def is_mild(line: str) -> bool:
     """True for lines that may hold the words of an error and are none: warnings, status lines,
     command lines, tests that passed."""
-    return bool(_MILD.search(line)) or cited.is_request(line)
+    if _MILD_BEGINS.match(line) or cited.is_request(line):
+        return True
+    low = line.lower()
+    return any(word in low for word in _MILD_WORDS) and bool(_MILD_WITHIN.search(line))
 
 
 def is_refused(line: str) -> bool:
@@ -125,19 +128,25 @@ _TOOLS = (
     r"(?:nvcc|g\+\+|gcc|cc|c\+\+|clang(?:\+\+)?|cicc|ptxas|ld|ar|ccache|sccache|cmake|ninja|make"
     r"|cargo|rustc|python[\d.]*|pip|uv|docker|x86_64-linux-gnu-\S+|aarch64-linux-gnu-\S+)"
 )
-_MILD = re.compile(
-    r"(?i:\bwarning\b(?: #\S+)? ?:)|^\s*(?:WARN|WARNING|Warning)\b|- WARNING -|\w+Warning: "
-    r"|^\[?W\d{3,4} \d"
-    r"|^\s*CMake (?:Deprecation )?Warning|^\s*-- |^\s*[Nn]ote:|: note: | disabled: "
-    r"|Ignore import error|^server_args=|^usage: |^\s+\[-|^\s*\[\d+/\d+\] |^\+ |^#\$ "
-    r"|^\s*(?:ptxas|nvlink) info|^\s*INFO\b|NCCL INFO"
-    r"|^\s*\d+ \| |^\s+\| "  # the source that a compiler quotes
-    rf"|^\s*(?:cd \S+ && )?(?:: && )?(?:\S*/)?{_TOOLS} +(?:-|\S+\.(?:c|cc|cpp|cu|o|py|rs)\b)"
-    r"|^(?:Prefill|Decode) batch"
-    r"|\bPASSED\b|\.\.\. ok$|^ok \d|\(ignored\)|\bTest +#?\d+.*Passed"
-    r"|^\s*(?:copying|adding|creating|writing|removing|byte-compiling|inflating:|extracting:"
+_MILD_BEGINS = re.compile(
+    r"\s*(?:WARN|WARNING|Warning)\b|\[?W\d{3,4} \d"
+    r"|\s*CMake (?:Deprecation )?Warning|\s*-- |\s*[Nn]ote:|server_args=|usage: |\s+\[-"
+    r"|\s*\[\d+/\d+\] |\+ |#\$ |\s*(?:ptxas|nvlink) info|\s*INFO\b"
+    r"|\s*\d+ \| |\s+\| "  # the source that a compiler quotes
+    rf"|\s*(?:cd \S+ && )?(?:: && )?(?:\S*/)?{_TOOLS} +(?:-|\S+\.(?:c|cc|cpp|cu|o|py|rs)\b)"
+    r"|(?:Prefill|Decode) batch|ok \d"
+    r"|\s*(?:copying|adding|creating|writing|removing|byte-compiling|inflating:|extracting:"
     r"|Compiling \S+ v|Downloading|Collecting|Using cached|Installing collected)\b"
 )
+_MILD_WITHIN = re.compile(
+    r"(?i:\bwarning\b(?: #\S+)? ?:)|- WARNING -|\wWarning: |: note: | disabled: "
+    r"|Ignore import error|NCCL INFO|\bPASSED\b|\.\.\. ok$|\(ignored\)|\bTest +#?\d+.*Passed"
+)
+# Plain texts without one of which the pattern within a line cannot match.
+_MILD_WORDS = (
+    "warning", ": note: ", " disabled: ", "ignore import error", "nccl info", "passed", "... ok",
+    "(ignored)",
+)  # fmt: skip
 
 _STEPS = ("[1/", "-- ", "Successfully ", ": checked out '")
 _GOES_ON = re.compile(

@@ -158,7 +158,7 @@ class Noting(Console):
         super().__init__(nowhere())
         self.notes: list[str] = []
 
-    def note(self, *texts: str, watched_s: float | None = None) -> None:
+    def note(self, *texts: str, watched_s: float | None = None) -> None:  # noqa: ARG002
         self.notes += texts
 
 
