@@ -14,6 +14,7 @@ from firstlight.effects import execute
 from firstlight.effects.console import Console
 from firstlight.flows import programs, server, target
 from firstlight.flows.closing import closing
+from firstlight.flows.dial import dial
 from firstlight.flows.failures import known
 from firstlight.flows.launching import Launching
 from firstlight.flows.target import Case
@@ -52,7 +53,8 @@ def deploy(case: Case, dry_run: bool) -> Report:
     goal = target.choose(case, dry_run)
     if dry_run:
         plan = _plan(case, goal, _stand_ins(profile, case.console))
-        return Report(preview(plan), _data(goal.target.manifest, {}, changed=False))
+        way = dial(case.host, case.inventory.hosts)
+        return Report(preview(plan, way), _data(goal.target.manifest, {}, changed=False))
     plan = _plan(case, goal, {} if goal.running else take_secrets(profile, os.environ))
     for line in plan.done:
         case.console.say(f"in place: {line}")
