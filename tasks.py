@@ -134,7 +134,7 @@ def audit(c, profile="", host="", stack="", model="", json=False, debug=False):
     )  # fmt: skip
 
 
-@verb(kv="the precisions, the first is what the others are held against: bf16,fp8_e4m3")
+@verb(kv="the precisions, the first is what the others are held against; by default bf16,fp8_e4m3")
 def compare(c, profile="", host="", kv="", json=False, dry_run=False, debug=False):
     """Measure what each KV precision costs: launch one after another, score the same texts."""
     front.run(

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from firstlight.accuracy import rules, threats
+from firstlight.accuracy import kvcpu, rules, threats
 from firstlight.accuracy.checkpoint import Checkpoint
 from firstlight.accuracy.kvchoice import (
     AUTO,
@@ -145,7 +145,7 @@ def _cell(checkpoint: Checkpoint, ask: Ask, asked: str) -> Cell:
 
 
 def _in_version(checkpoint: Checkpoint, ask: Ask, asked: str, version: str) -> Cell:
-    made = effective(checkpoint, ask, asked, version)
+    made = kvcpu.on_device(effective(checkpoint, ask, asked, version), ask, version)
     judged = judge(checkpoint, ask, made, version)
     warned = (
         made.dtype != REFUSED

@@ -29,10 +29,14 @@ def _head(found: Audit, checkpoint: Checkpoint) -> str:
         ("checkpoint", reading.folder),
         ("model", f"{name}, {checkpoint.depth or '?'} layers, {size(reading.bytes)}"),
         ("quantised", f"{used.algo} ({used.family}), by {used.place}" if used else "no"),
-        ("engine", f"sglang {found.ask.version}, SM{found.ask.sm or '?'}"),
+        ("engine", f"sglang {found.ask.version}, {_device(found)}"),
         *(("note", note) for note in found.notes),
     ]
     return columns(rows)
+
+
+def _device(found: Audit) -> str:
+    return "CPU" if found.ask.is_cpu else f"SM{found.ask.sm or '?'}"
 
 
 def _table(found: Audit, judged: bool) -> str:

@@ -58,7 +58,9 @@ class Ask:
     """An engine and how it is launched.
 
     `flags` are those of the engine by their first names in snake_case; `sm` is the compute
-    capability without its dot; `choices` are the values that this very release takes.
+    capability without its dot; `choices` are the values that this very release takes; `amx` says
+    whether the processor has Intel AMX, None where it was not asked; `patches` are ours that are
+    in this engine, by their files below patches/.
     """
 
     version: str
@@ -66,6 +68,13 @@ class Ask:
     sm: int | None = None
     choices: tuple[str, ...] | None = None
     probe: Probe | None = None
+    amx: bool | None = None
+    patches: tuple[str, ...] = ()
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is launched on the CPU."""
+        return self.flag("device") == "cpu"
 
     def flag(self, name: str) -> str:
         """A flag's value as one word, "" where it is not given."""

@@ -48,8 +48,10 @@ def run(
         seen = look(shell)
         engine = _engine(root, shell, seen, stack or (document.value.stack if document else ""))
         reading = _reading(shell, inventory, wanted, model, seen, console)
-        facts = None if gate.names_sm(wanted) else ask_facts(shell, seen.root)
-        asked = gate.asked(wanted, engine, gate.sm_of(wanted, facts))
+        # One without a card may have a processor that matters.
+        named = wanted is not None and wanted.match.sm is not None
+        facts = None if named else ask_facts(shell, seen.root)
+        asked = gate.asked(wanted, engine, facts)
         found = describe(reading, asked.flag(gate.OVERRIDE))
         ask = gate.probed(shell, asked, engine, found, console)
     if document is None or wanted is None:
@@ -69,18 +71,18 @@ def _profile(root: Path, inventory: Inventory, goal: Host, wanted: str) -> Docum
 
 def _engine(root: Path, shell: Shell, seen: Survey, stack: str) -> Engine:
     """What a release on the host says of itself, or else the recipe of the stack."""
-    version = recipes.engine(root, stack)
+    version, patches = recipes.engine(root, stack), recipes.patches_of(root, stack)
     try:
         release = built_release(all_orders(root, stack, seen.root), seen)
     except ConfigError:
         # A stack that is not locked yet is built nowhere; `check` says what it lacks.
         release = None
     if release is None:
-        return Engine(version)
+        return Engine(version, patches=patches)
     home = seen.root / "releases" / release
     file = home / "capabilities.json"
     found = read_capabilities(read_remote(shell, file), f"{shell.host.name}:{file}")
-    return Engine(found.version, found, home)
+    return Engine(found.version, found, home, patches)
 
 
 def _reading(

@@ -7,14 +7,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from firstlight.core.command import typed
 from firstlight.core.errors import HostError
 from firstlight.core.plan import Plan, Ship, Step
 from firstlight.effects.execute import Site
 from firstlight.effects.shell import Shell
-from firstlight.flows import programs, server, target
+from firstlight.flows import gate, programs, server, target
 from firstlight.flows.facts import ask_facts
 from firstlight.flows.reach import read_remote
 from firstlight.flows.target import Case
+from firstlight.hosts.facts import Facts
 from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey
 from firstlight.serve import launch, trial
@@ -44,10 +46,12 @@ class Stage:
 
 
 def targets(case: Case, wanted: tuple[str, ...]) -> dict[str, Target]:
-    """What would be launched for each precision; raises UnknownName for one that is no choice."""
+    """What would be launched for each precision; raises UnknownName for one that is no choice, or
+    with which the audit says that the engine does not start."""
     facts = ask_facts(case.shell, case.seen.root)
     usual = target.describe(case, facts)
     _require_choices(usual.rendered.capabilities, case.release, wanted)
+    _require_starts(case, usual, facts, wanted)
     documents = {kv: trial.variant(case.document, kv) for kv in wanted}
     return {
         kv: target.describe(replace(case, document=document), facts)
@@ -76,6 +80,9 @@ def set_up(case: Case, dry_run: bool, launches: bool = True) -> Stage:
     goal = target.choose(case, dry_run)
     runs = goal.target.service if goal.running else goal.old
     own = runs or _stopped(case.shell, case.seen, case.profile.name)
+    if runs is not None and launches and not dry_run:
+        said = f"the server of {case.profile.name} that runs there is stopped for this"
+        case.console.say(f"{said}, and started again at the end")
     models = (line for line in goal.done if line.startswith("model"))
     return Stage(
         shell=case.shell,
@@ -154,4 +161,15 @@ def _require_choices(found: Capabilities | None, release: str, wanted: tuple[str
         raise UnknownName(
             f"{_FLAG} has no value {', '.join(odd)} in release {release}",
             remedy=f"it takes {', '.join(choices)}",
+        )
+
+
+def _require_starts(case: Case, usual: Target, facts: Facts, wanted: tuple[str, ...]) -> None:
+    """Raise UnknownName for what the engine refuses, before a server that runs makes room."""
+    odd = gate.refused(case, gate.engine_of(case, usual), facts, wanted)
+    if odd:
+        audit = typed("audit", {"profile": case.profile.name, "host": case.host.name})
+        raise UnknownName(
+            "; ".join(f"the engine refuses {_FLAG} {kv} here: {why}" for kv, why in odd.items()),
+            remedy=f"name others with --kv; `{audit}` shows every value and why",
         )

@@ -12,19 +12,20 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from firstlight.accuracy.audit import Ask, Audit, audit
+from firstlight.accuracy.audit import Ask, Audit, Evidence, audit
 from firstlight.accuracy.checkpoint import Checkpoint, describe
 from firstlight.core.command import typed
 from firstlight.core.errors import Fault, ProofError
 from firstlight.core.schema import Document, Place
 from firstlight.effects.console import Console
 from firstlight.effects.shell import Shell
-from firstlight.flows import readings
+from firstlight.flows import readings, recipes
 from firstlight.flows.checkpoint import there
 from firstlight.flows.probe import ask_engine
 from firstlight.flows.target import Case
 from firstlight.hosts.facts import Facts
 from firstlight.serve.capabilities import Capabilities, engine_lines, key_of
+from firstlight.serve.deploy import Target
 from firstlight.serve.policy import check_cache
 from firstlight.serve.profile import Profile
 
@@ -35,11 +36,12 @@ KV_FLAG, OVERRIDE = "--kv-cache-dtype", "json_model_override_args"
 class Engine:
     """Its version, and, where the release is on the host already, what it accepts and where it is.
 
-    `release` is the release's folder on the host."""
+    `release` is the release's folder on the host, `patches` those of the stack that are in it."""
 
     version: str
     capabilities: Capabilities | None = None
     release: PurePosixPath | None = None
+    patches: tuple[str, ...] = ()
 
     @property
     def choices(self) -> tuple[str, ...] | None:
@@ -57,16 +59,42 @@ class Judged:
     fault: Fault | None
 
 
+def engine_of(case: Case, target: Target) -> Engine:
+    """The engine that a launch would have, which is on the host."""
+    rendered = target.rendered
+    assert rendered.capabilities is not None
+    found, patches = rendered.capabilities, recipes.patches_of(case.root, case.profile.stack)
+    return Engine(found.version, found, rendered.release, patches)
+
+
 def judge(case: Case, engine: Engine, facts: Facts) -> Judged:
     """Audit a profile's model, as the host or its hub has it, against the profile's policy.
 
     Raises HostError where neither has it."""
     profile, shell, console = case.profile, case.shell, case.console
     reading = readings.own(shell, case.inventory, profile.model, case.seen, console)
-    asking = asked(profile, engine, sm_of(profile, facts))
+    asking = asked(profile, engine, facts)
     reading = there(reading, shell.host.name, "put it there, or correct model.path")
     found = describe(reading, asking.flag(OVERRIDE))
     return held(case.document, found, probed(shell, asking, engine, found, console))
+
+
+def refused(
+    case: Case, engine: Engine, facts: Facts, values: tuple[str, ...]
+) -> dict[str, Evidence]:
+    """Those values of `kv_cache_dtype` with which the profile's engine does not start, and why.
+
+    A model that is not there yet rules nothing out."""
+    profile = case.profile
+    reading = readings.own(case.shell, case.inventory, profile.model, case.seen, case.console)
+    asking = asked(profile, engine, facts)
+    found, why = describe(reading, asking.flag(OVERRIDE)), {}
+    for value in values:
+        flags = {**asking.flags, "kv_cache_dtype": value}
+        cell = audit(found, replace(asking, flags=flags)).cell(value)
+        if cell.verdict == "refused":
+            why[value] = cell.evidence[-1]
+    return why
 
 
 def held(document: Document[Profile], found: Checkpoint, ask: Ask) -> Judged:
@@ -80,10 +108,16 @@ def held(document: Document[Profile], found: Checkpoint, ask: Ask) -> Judged:
     return Judged(found, made, None)
 
 
-def asked(profile: Profile | None, engine: Engine, sm: int | None) -> Ask:
-    """The engine and its flags; without a profile it has none."""
-    flags = flags_of(profile, engine.capabilities) if profile else {}
-    return Ask(version=engine.version, flags=flags, sm=sm, choices=engine.choices)
+def asked(profile: Profile | None, engine: Engine, facts: Facts | None) -> Ask:
+    """The engine and its flags, on the host of these facts; without a profile it has none."""
+    return Ask(
+        version=engine.version,
+        flags=flags_of(profile, engine.capabilities) if profile else {},
+        sm=sm_of(profile, facts),
+        choices=engine.choices,
+        amx=None if facts is None else "amx_tile" in facts.cpu.flags,
+        patches=engine.patches,
+    )
 
 
 def sm_of(profile: Profile | None, facts: Facts | None) -> int | None:
@@ -175,6 +209,8 @@ def fault_of(document: Document[Profile], made: Audit) -> Fault:
         return document.fault(("model",), f"{said}; put a whole copy of the model there")
     place, cell = _place(document.value), made.cell(made.own)
     said = f"kv_cache_dtype {made.own} is {cell.verdict} ({cell.dtype}, scales {cell.scales})"
+    if cell.verdict == "refused":
+        said = f"kv_cache_dtype {made.own} is refused by the engine ({cell.evidence[-1]})"
     if made.change:
         fix = f"write args.kv_cache_dtype: {made.change}"
     elif cell.verdict == "unknown":

@@ -40,9 +40,7 @@ class Launching:
 
     @property
     def _engine(self) -> gate.Engine:
-        rendered = self.goal.target.rendered
-        assert rendered.capabilities is not None
-        return gate.Engine(rendered.capabilities.version, rendered.capabilities, rendered.release)
+        return gate.engine_of(self.case, self.goal.target)
 
     def _audit(self) -> None:
         self._judged = gate.judge(self.case, self._engine, self.goal.facts)

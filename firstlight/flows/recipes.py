@@ -12,7 +12,7 @@ from firstlight.build.component import Component
 from firstlight.build.componentcheck import check_component
 from firstlight.build.lock import LockFile
 from firstlight.build.lockcheck import remedy, require_lock
-from firstlight.build.recipe import PatchRegistry, Stack
+from firstlight.build.recipe import PatchRegistry, Stack, patches_for
 from firstlight.core.errors import ConfigError, Fault, PolicyError
 from firstlight.core.schema import Document, nearest
 from firstlight.effects import catalog
@@ -73,6 +73,12 @@ def engine(root: Path, name: str) -> str:
         )
         raise UnknownName(f"stack {name} has no {ENGINE}", remedy=fix)
     return found.version
+
+
+def patches_of(root: Path, name: str) -> tuple[str, ...]:
+    """The patches that the engine of a stack gets, by their files below patches/."""
+    found = patches_for(registry(root).value, ENGINE, engine(root, name), name)
+    return tuple(entry.file for entry in found)
 
 
 def built_for(root: Path, name: str) -> int | None:

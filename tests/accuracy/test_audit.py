@@ -12,7 +12,7 @@ import read_checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firstlight.accuracy import audittext, rules
+from firstlight.accuracy import audittext, kvcpu, rules
 from firstlight.accuracy.audit import COLUMNS, Ask, Audit, Probe, audit
 from firstlight.accuracy.checkpoint import Checkpoint, describe
 from firstlight.accuracy.kvchoice import WIDE, declared
@@ -26,6 +26,7 @@ QWEN35, QWEN3, LLAMA = (
     "LlamaForCausalLM",
 )
 DECLARED = modelopt("NVFP4", kv_cache_scheme=FP8_SCHEME)
+ROOT = Path(__file__).parents[2]
 PLAIN = (layer(0), layer(1))
 CALIBRATED = (layer(0) | kv_scales(0, 0.5, 0.25), layer(1) | kv_scales(1, 0.5, 0.75))
 ONES = (layer(0) | kv_scales(0, 1.0, 1.0), layer(1) | kv_scales(1, 1.0, 1.0))
@@ -757,3 +758,51 @@ def test_no_narrow_cache_is_ever_safe(held: list[Checkpoint], data: st.DataObjec
         assert result.cell(result.change).verdict == "safe"
     assert audittext.text(result, found)
     json.dumps(audittext.to_json(result, found))
+
+
+CPU = {"device": "cpu"}
+NATIVE = CPU | {"attention_backend": "torch_native"}
+# Of a processor and its flags, with our patch and without: what each value of the flag gets.
+ON_A_CPU: list[tuple[bool | None, Mapping[str, str], bool, str]] = [
+    (False, CPU, False, "refused refused"),
+    (True, CPU, False, "lossy-uncalibrated refused"),
+    (None, CPU, False, "unknown refused"),
+    (True, NATIVE, False, "refused refused"),
+    (None, NATIVE, False, "refused refused"),
+    (True, CPU | {"decode_attention_backend": "torch_native"}, False, "refused refused"),
+    (False, NATIVE, True, "lossy-uncalibrated lossy-uncalibrated"),
+    (True, NATIVE, True, "lossy-uncalibrated lossy-uncalibrated"),
+    (False, CPU, True, "lossy-uncalibrated lossy-uncalibrated"),
+    (None, CPU, True, "lossy-uncalibrated refused"),
+    (True, CPU | {"prefill_attention_backend": "torch_native"}, True, "refused refused"),
+]
+
+
+@pytest.mark.parametrize("amx, flags, lifted, told", ON_A_CPU)
+def test_a_cpu_without_amx_has_no_cache_of_eight_bits(
+    tmp_path: Path, amx: bool | None, flags: Mapping[str, str], lifted: bool, told: str
+) -> None:
+    """The engine stops with `CPU FP8 KV cache requires Intel AMX support.`"""
+    ask = Ask("0.5.23", flags, None, amx=amx, patches=(kvcpu.LIFTS,) if lifted else ())
+    table = audit(made(tmp_path, block=None), ask)
+    verdicts = [table.cell(value).verdict for value in ("fp8_e4m3", "fp8_e5m2")]
+    assert " ".join(verdicts) == told
+    assert table.cell("bf16").verdict == "safe"
+    assert table.cell("nvfp4").verdict == "refused"
+
+
+def test_auto_is_refused_on_a_cpu_where_it_becomes_fp8(tmp_path: Path) -> None:
+    """And no version says it that does not have the rule."""
+    found = made(tmp_path, name=QWEN35)
+    table = audit(found, Ask("0.5.23", CPU, None, amx=False))
+    assert row(table, "auto")[0] == "refused"
+    (where,) = [str(line) for line in table.cell("auto").evidence if "Intel AMX" in line.says]
+    assert where.startswith("rule 0.5.20 mem_cache/kv_cache_configurator.py:313, 0.5.23 :457: ")
+    assert audit(found, Ask("0.5.16", CPU, None, amx=False)).cell("fp8_e4m3").verdict != "refused"
+    assert "CPU" in audittext.text(table, found) and "SM?" not in audittext.text(table, found)
+
+
+def test_the_patch_that_lets_it_in_is_the_one_that_we_carry() -> None:
+    text = (ROOT / "patches" / kvcpu.LIFTS).read_text()
+    assert kvcpu.LIFTS in (ROOT / "patches/registry.yaml").read_text()
+    assert '!= {"torch_native"}' in text

@@ -87,7 +87,7 @@ def test_what_the_flags_lay_over_the_config_counts(project: Project, tmp_path: P
     """The checkpoint says nothing of a quantised cache; the profile makes the engine read one."""
     plain = {key: value for key, value in CONFIG.items() if key != "quantization_config"}
     folder = checkpoint(tmp_path / "m", *PLAIN, config=plain)
-    loose = {"policy": {"kv": "allow_calibrated", "reason": "measured in May"}}
+    loose: dict[str, Any] = {"policy": {"kv": "allow_calibrated", "reason": "measured in May"}}
     profile(project, folder, **loose)
     assert "auto is within it" in project.invoke("audit", "--profile", "coder", check=True).stdout
     over = {"quantization_config": CONFIG["quantization_config"]}
@@ -192,7 +192,7 @@ def test_a_value_that_no_engine_takes_is_no_matter_of_policy(
 
 
 def test_another_stack_is_another_engine(project: Project, tmp_path: Path) -> None:
-    loose = {"policy": {"kv": "allow_calibrated", "reason": "measured in May"}}
+    loose: dict[str, Any] = {"policy": {"kv": "allow_calibrated", "reason": "measured in May"}}
     profile(project, checkpoint(tmp_path / "m", *PLAIN, config=CONFIG), **loose)
     older = project.invoke(
         "audit", "--profile", "coder", "--stack", "sglang-0.5.9-cu130-sm120", check=True

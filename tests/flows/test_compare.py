@@ -11,10 +11,25 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.flows.tiny import Tiny, refused
+from firstlight.flows import compare
+from tests.flows.tiny import NATIVE, Tiny, refused
 from tests.flows.watching import processes_of
 
 THREE = ("compare", "--kv", "bf16,fp8_e4m3,fp8_e5m2")
+
+
+@pytest.fixture
+def unpatched(built: Tiny) -> Tiny:
+    """The tiny project as it is, of which no patch lets an FP8 cache in on a CPU."""
+    return built
+
+
+@pytest.fixture(autouse=True)
+def let_in(built: Tiny, request: pytest.FixtureRequest) -> None:
+    """All others measure FP8, whatever processor they run on."""
+    if "unpatched" not in request.fixturenames:
+        built.let_fp8_in()
+        built.profile(NATIVE)
 
 
 def compared(tiny: Tiny, *words: str, code: int = 0) -> Any:
@@ -180,3 +195,35 @@ def test_a_dry_run_prints_every_launch_and_does_nothing(built: Tiny) -> None:
 def test_precisions_that_are_none_are_refused(built: Tiny, kv: str, told: str) -> None:
     assert told in refused(built.project.invoke("compare", "--kv", kv), 2)
     assert processes_of(built.root / "releases") == {}
+
+
+def test_what_the_engine_refuses_makes_no_server_stop(unpatched: Tiny) -> None:
+    """The server was stopped, BF16 measured for minutes, and then FP8 refused."""
+    unpatched.profile(NATIVE)
+    unpatched.project.invoke("deploy", check=True)
+    before = unpatched.servers()
+    for words in ((), ("--dry-run",)):
+        message = refused(unpatched.project.invoke("compare", *words), 2)
+        assert "the engine refuses --kv-cache-dtype fp8_e4m3 here: rule 0.5.20" in message
+        assert "an FP8 cache needs Intel AMX and the intel_amx backend" in message
+        assert "`invoke audit --profile tiny --host local` shows every value and why" in message
+    allowed = "policy: {kv: allow_any, reason: measured in May}\nsmoke:\n"
+    unpatched.profile(("kv_cache_dtype: bf16", "kv_cache_dtype: fp8_e4m3"), ("smoke:\n", allowed))
+    message = refused(unpatched.project.invoke("deploy"), 5)
+    assert "kv_cache_dtype fp8_e4m3 is refused by the engine (rule 0.5.20 mem_cache/" in message
+    assert "write args.kv_cache_dtype: bf16" in message
+    assert unpatched.servers() == before and len(before) == 1
+    assert left(unpatched) == []
+
+
+def test_a_server_that_makes_room_is_told_before(built: Tiny) -> None:
+    built.project.invoke("deploy", check=True)
+    text = built.project.invoke("compare", check=True).stdout
+    said = "the server of tiny that runs there is stopped for this, and started again at the end"
+    assert 0 <= text.index(said) < text.index("stop the server")
+
+
+def test_the_help_says_what_it_takes_by_itself(built: Tiny) -> None:
+    text = " ".join(built.project.invoke("--help", "compare", check=True).stdout.split())
+    assert "by default bf16,fp8_e4m3" in text
+    assert compare._USUAL == "bf16,fp8_e4m3"

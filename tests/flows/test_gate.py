@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.tiny import CONFIG, Tiny, make_pantry, make_tiny, refused
+from tests.flows.tiny import CONFIG, NATIVE, Tiny, make_pantry, make_tiny, refused
 from tests.remote.checkpoints import checkpoint, kv_scales, layer
 
 FP8 = {
@@ -29,6 +29,7 @@ POLICY = "smoke:\n"
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
     folder = tmp_path_factory.mktemp("gate")
     tiny = make_tiny(folder, make_pantry(folder / "pantry"))
+    tiny.let_fp8_in()
     tiny.project.invoke("build", check=True)
     yield tiny
     tiny.end()
@@ -115,7 +116,7 @@ def test_what_is_let_through_is_told_with_its_reason_each_time(built: Tiny) -> N
         "kv_cache_dtype fp8_e4m3 is lossy-uncalibrated: fp8_e4m3; "
         "allowed by policy.kv allow_any: measured in May"
     )
-    edits = (lossy, policy("allow_any"), ("fault: none", "fault: fp8"))
+    edits = (lossy, policy("allow_any"), ("fault: none", "fault: fp8"), NATIVE)
     with changed(built, *edits):
         first = built.project.invoke("deploy", check=True).stdout
         again = built.project.invoke("deploy", check=True).stdout

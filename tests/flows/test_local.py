@@ -221,17 +221,30 @@ def test_facts_are_of_this_machine(local: Local) -> None:
     assert data["user"]["uid"] == os.getuid()
 
 
-def test_a_deploy_that_the_engine_refuses_brings_the_old_server_back(local: Local) -> None:
-    before = local.current()
+def test_a_cache_that_the_engine_refuses_is_refused_before_it(local: Local) -> None:
+    """The stack carries no patch that would let it in; allow_any lets no refusal through."""
+    before = local.served()["deployment"]
     fp8 = ("kv_cache_dtype: bf16", "kv_cache_dtype: fp8_e4m3")
     allowed = ("kv: require_bf16", "kv: allow_any\n  reason: to see it refused")
     with local.changed(fp8, allowed):
         refused = local.project.invoke("deploy", timeout=LONG)
+        audited = local.project.invoke("audit", "--json")
+    assert refused.returncode == audited.returncode == 5
+    assert "kv_cache_dtype fp8_e4m3 is refused" in refused.stderr
+    cells = {cell["asked"]: cell["verdict"] for cell in json.loads(audited.stdout)["cells"]}
+    assert (cells["bf16"], cells["fp8_e4m3"], cells["fp8_e5m2"]) == ("safe", "refused", "refused")
+    entry = local.served()
+    assert (entry["deployment"], entry["restarts"], entry["healthy"]) == (before, 0, True)
+
+
+def test_a_deploy_that_the_engine_refuses_brings_the_old_server_back(local: Local) -> None:
+    before = local.current()
+    longer = ("max_total_tokens: 16384", "max_total_tokens: 16384\n  context_length: 16384")
+    with local.changed(longer):
+        refused = local.project.invoke("deploy", timeout=LONG)
     assert refused.returncode == 4
     assert "local: the server of smollm2-cpu did not start: the server died" in refused.stderr
-    fix = ": this backend cannot hold that KV cache\n  -> set kv_cache_dtype to bf16"
-    assert fix in refused.stderr
-    assert "CPU FP8 KV cache requires" in refused.stderr
+    assert "is greater than the derived context_length (8192)" in refused.stderr
     assert "Traceback" not in refused.stderr
     wait_for(lambda: bool(local.served()["healthy"]), "the old server")
     entry = local.served()

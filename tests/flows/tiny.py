@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firstlight.accuracy import kvcpu
 from firstlight.build.component import Component
 from firstlight.build.lock import LockFile, PythonLock, make_lock, render
 from firstlight.build.recipe import Stack
@@ -51,6 +52,7 @@ versions:
 local_version: firstlight.${tag}
 """
 
+SAY_SO = "sglang/0001-say-so.patch"
 PATCH = """\
 --- a/sglang/launch_server.py
 +++ b/sglang/launch_server.py
@@ -99,6 +101,7 @@ service:
   stop_timeout_s: 5
 """
 
+NATIVE = ("max_total_tokens: 16384", "max_total_tokens: 16384\n  attention_backend: torch_native")
 # Shapes whose pool the tiny engine's log is true to: 23,040 bytes of bf16 a token.
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
@@ -129,6 +132,12 @@ class Tiny:
     def profile(self, *edits: tuple[str, str]) -> None:
         """Change the profile."""
         self.project.change("recipes/profiles/tiny.yaml", *edits)
+
+    def let_fp8_in(self) -> None:
+        """Give its patch the name of that which lets an FP8 KV cache in on a CPU, with NATIVE."""
+        self.project.change("patches/registry.yaml", (SAY_SO, kvcpu.LIFTS))
+        folder = self.project.root / "patches"
+        (folder / SAY_SO).rename(folder / kvcpu.LIFTS)
 
     def servers(self) -> list[int]:
         """The process ids of the engine's servers that were started from `root`."""
@@ -223,7 +232,7 @@ def make_tiny(folder: Path, pantry: Path, place: Path | None = None, **local: An
             model=model, loading=loading, port=(port := free_port())
         ),
         "patches/registry.yaml": REGISTRY,
-        "patches/sglang/0001-say-so.patch": PATCH,
+        f"patches/{SAY_SO}": PATCH,
     }
     project = make_project(folder, [host], defaults={"host": "local", "profile": "tiny"})
     for name in ("recipes", "patches"):

@@ -36,6 +36,7 @@ class ServerArgs:
         parser.add_argument("--host", default="127.0.0.1", help="address")
         parser.add_argument("--port", type=int, default=30000, help="port")
         parser.add_argument("--device", help="cpu")
+        parser.add_argument("--attention-backend", help="what reads the KV pool")
         parser.add_argument(
             "--kv-cache-dtype", default="auto", choices=["auto", "bf16", "fp8_e4m3", "fp8_e5m2"]
         )
