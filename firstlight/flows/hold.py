@@ -64,9 +64,10 @@ def held(
     _quietly(shell, let_go)
 
 
-def running(shell: Shell, seen: Survey) -> list[str]:
-    """The ids of the jobs of builds and downloads that run there."""
-    known = sorted(job for job in seen.jobs if job.startswith(BUILD_JOBS))
+def running(shell: Shell, seen: Survey, kinds: tuple[str, ...] = BUILD_JOBS) -> list[str]:
+    """The ids of the jobs that run there, those of builds and their downloads unless others are
+    asked for."""
+    known = sorted(job for job in seen.jobs if job.startswith(kinds))
     return [job for job in known if jobs.poll(shell, seen.root, job, 0, 0).state == "running"]
 
 

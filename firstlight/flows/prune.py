@@ -25,6 +25,8 @@ from firstlight.flows.reach import look, opener, reached
 from firstlight.hosts.survey import Survey, require_writable
 
 _LOOK_S = 900.0
+# A deploy brings its model before it says on which release that is to run.
+_MODEL_JOBS = ("model-",)
 
 
 def run(
@@ -44,6 +46,7 @@ def run(
     with reached(opener(inventory, target, console), console) as shell:
         seen = look(shell)
         _require_no_job(running(shell, seen), target.name)
+        _require_no_model(running(shell, seen, _MODEL_JOBS), target.name)
         found = holdings(shell)
         _require_no_hold(found, target.name)
         wanted = {programs.folder_name(), *_tools(root)} if store else set()
@@ -77,11 +80,21 @@ def _require_no_job(running: list[str], host: str) -> None:
         )
 
 
+def _require_no_model(running: list[str], host: str) -> None:
+    """Raise HostError while a deploy that has named no release yet brings its model."""
+    if running:
+        raise HostError(
+            f"a deploy brings its model there: {', '.join(running)}",
+            where=host,
+            remedy="wait for it: it counts on a release that it has not named yet",
+        )
+
+
 def _require_no_hold(found: Holdings, host: str) -> None:
     """Raise HostError while a build is between two of its jobs."""
     if holds := going_on(found):
         raise HostError(
-            "; ".join(f"{hold.text}, goes on there" for hold in holds),
+            f"held there: {'; '.join(hold.text for hold in holds)}",
             where=host,
             remedy="wait for its end, or run that build again; if nobody goes on with it: "
             + _cancel(host),

@@ -146,8 +146,8 @@ def test_nothing_goes_between_two_jobs_of_a_build_whose_planner_was_lost(tiny: T
     before = tiny.made("store"), tiny.made("wheels")
     message = refused(tiny.project.invoke("prune", "--keep", "0", "--store"), 3)
     assert re.match(
-        rf"error: local: the build of release {release}, from \S+, process \d+, since \S+, goes on"
-        r" there\n  -> wait for its end, or run that build again; if nobody goes on with it: "
+        rf"error: local: held there: the build of release {release}, from \S+, process \d+, since "
+        r"\S+\n  -> wait for its end, or run that build again; if nobody goes on with it: "
         r"invoke build --cancel --host local\n",
         message,
     )
@@ -282,6 +282,20 @@ def test_what_a_component_s_build_uses_stays(tmp_path: Path) -> None:
     jobs.start(shell, root, SUPERVISE, late)
     assert jobs.follow(shell, root, late.id, said.append, lambda _: None).rc == 0
     assert not item.exists()
+
+
+def test_nothing_goes_while_a_deploy_brings_its_model(tiny: Tiny) -> None:
+    """Hours may pass before the deployment is written that names the release."""
+    shell, root, go = LocalShell(Host(name="local")), PurePosixPath(tiny.root), tiny.root / "go"
+    script = Script('until [ -e "$1" ]; do sleep 0.1; done', (str(go),))
+    jobs.start(shell, root, SUPERVISE, Job("model-m-1", script, "model-m-1"))
+    (tiny.root / "releases/x-py311-1.partial").mkdir(parents=True)
+    pruned = tiny.project.invoke("prune", "--keep", "0")
+    go.touch()
+    jobs.follow(shell, root, "model-m-1", lambda _: None, lambda _: None)
+    assert "local: a deploy brings its model there: model-m-1" in refused(pruned, 3)
+    tiny.project.invoke("prune", check=True)
+    assert tiny.made("releases") == []
 
 
 def test_what_a_killed_build_or_pruning_left_goes_too(tiny: Tiny) -> None:
