@@ -142,7 +142,7 @@ def test_a_device_is_no_log(project: Project, how: str) -> None:
             timeout=60,
         )
     shown = "/dev/zero" if how == "name" else how
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == f"error: {shown} is a device and no log\n  -> name a file or a pipe\n"
 
 
