@@ -84,11 +84,12 @@ def refused(
 ) -> dict[str, Evidence]:
     """Those values of `kv_cache_dtype` with which the profile's engine does not start, and why.
 
-    A model that is not there yet rules nothing out."""
+    Of a model that is not there yet the flags tell."""
     profile = case.profile
     reading = readings.own(case.shell, case.inventory, profile.model, case.seen, case.console)
     asking = asked(profile, engine, facts)
-    found, why = describe(reading, asking.flag(OVERRIDE)), {}
+    # Faults of files are for the launch to tell, and make every verdict unknown.
+    found, why = replace(describe(reading, asking.flag(OVERRIDE)), flaws=()), {}
     for value in values:
         flags = {**asking.flags, "kv_cache_dtype": value}
         cell = audit(found, replace(asking, flags=flags)).cell(value)

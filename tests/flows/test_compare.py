@@ -216,6 +216,18 @@ def test_what_the_engine_refuses_makes_no_server_stop(unpatched: Tiny) -> None:
     assert left(unpatched) == []
 
 
+def test_a_model_that_is_not_there_yet_is_refused_by_its_flags(unpatched: Tiny) -> None:
+    """A comparison makes it first: BF16 was measured before FP8 was refused."""
+    unpatched.profile(NATIVE)
+    folder = unpatched.root.parent / "model"
+    away = folder.rename(folder.with_name("away"))
+    try:
+        message = refused(unpatched.project.invoke("compare"), 2)
+    finally:
+        away.rename(folder)
+    assert "the engine refuses --kv-cache-dtype fp8_e4m3 here: rule 0.5.20" in message
+
+
 def test_a_server_that_makes_room_is_told_before(built: Tiny) -> None:
     built.project.invoke("deploy", check=True)
     text = built.project.invoke("compare", check=True).stdout
