@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from firstlight.core.command import typed
-from firstlight.core.errors import FirstlightError, HostError, StepError
+from firstlight.core.errors import FirstlightError, HostError, ProofError, StepError
 from firstlight.core.plan import Plan, Step
 from firstlight.effects import execute
 from firstlight.effects.interrupts import undisturbed
@@ -28,7 +28,7 @@ def undo_after(failure: Exception, case: Case, goal: Goal) -> None:
             raise
         failure.remedy = "\n  -> ".join(filter(None, (failure.remedy, error.what, error.remedy)))
     else:
-        if overtaken and isinstance(failure, StepError):
+        if overtaken and isinstance(failure, StepError | ProofError):
             raise _overtaken(case, failure) from failure
 
 
@@ -81,16 +81,17 @@ def _is_overtaken(case: Case, goal: Goal) -> bool:
     return case.shell.run(latest(goal.target)).text.strip() not in ("", goal.target.manifest.id)
 
 
-def _overtaken(case: Case, failure: StepError) -> StepError:
-    """What made the server fail is the other one: its port, its memory, its unit."""
+def _overtaken(case: Case, failure: StepError | ProofError) -> StepError:
+    """What made the server fail is the other one: its port, its memory, its answers."""
     name, host = case.profile.name, case.host.name
     status = typed("status", {"host": host})
+    log = failure.log if isinstance(failure, StepError) else ""
     return StepError(
         f"another deploy of profile {name} has begun meanwhile: what it starts stays, and this "
         "one's server is stopped",
         where=host,
         remedy=f"`{status}` shows that one; ask whose it is, then deploy again",
-        log="\n".join(filter(None, (failure.what, failure.log))),
+        log="\n".join(filter(None, (failure.what, log))),
     )
 
 
