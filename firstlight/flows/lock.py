@@ -17,8 +17,8 @@ from firstlight.core.plan import Plan, Run, preview
 from firstlight.core.report import Report
 from firstlight.effects import catalog, library
 from firstlight.effects.console import Console
-from firstlight.effects.local import LocalShell
 from firstlight.effects.shell import Shell
+from firstlight.effects.ssh import open_shell
 from firstlight.flows import recipes
 from firstlight.flows.reach import look
 from firstlight.hosts.inventory import UnknownName
@@ -38,7 +38,7 @@ def run(
         recipes.locked(root, document, components)
         return Report(f"{catalog.shown(path, root)} goes with its stack", {"stack": recipe.name})
     choices, inventory = choose(recipe, components), catalog.inventory(root)
-    shell = LocalShell(inventory.hosts["local"])
+    shell = open_shell(inventory.hosts["local"], inventory.hosts)
     with tempfile.TemporaryDirectory(prefix="firstlight-lock-") as home:
         desk = Desk(
             sys.executable,
