@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -147,8 +147,10 @@ def _launch_all(stage: Stage, work: _Work) -> None:
     first, *_, last = _plans(stage, work)
     for line in first.done:
         work.console.say(f"in place: {line}")
+    begun = False
     try:
         execute.execute(first, stage.sites, work.console)
+        begun = True
         for kv in work.missing:
             try:
                 _launch(stage, work, kv)
@@ -156,11 +158,31 @@ def _launch_all(stage: Stage, work: _Work) -> None:
                 work.console.say(f"  {kv} was not measured: {error.what}")
                 work.refused.append(_refusal(stage, work, kv, error))
     finally:
+        if begun and not _comes_back(stage, work):
+            stage = replace(stage, own=None)
+            last = comparestage.last_plan(stage, next(iter(work.targets.values())))
         _surely(stage, work, last)
     if stage.own is not None:
         again = f"the server of {work.keeping.folder.name} starts again, as it was"
         status = typed("status", {"host": stage.shell.host.name})
         work.console.say(f"{again}; `{status}` shows it")
+
+
+def _comes_back(stage: Stage, work: _Work) -> bool:
+    """False where no server is to be started again, or `invoke stop` has ended it meanwhile."""
+    if stage.own is None:
+        return False
+    folder = next(iter(work.targets.values())).rendered.home.parent
+    ask = partial(stage.shell.run, trial.noted(folder))
+    try:
+        with undisturbed():
+            is_gone = server.across(stage.shell, work.console, ask).rc == 1
+    except HostError:
+        is_gone = False
+    if not is_gone:
+        return True
+    work.console.say(f"the server of {work.keeping.folder.name} was stopped meanwhile: it stays so")
+    return False
 
 
 def _launch(stage: Stage, work: _Work, kv: str) -> None:

@@ -11,6 +11,7 @@ from firstlight.effects.console import Console
 from firstlight.flows import programs, recipes, server
 from firstlight.flows.dial import dial
 from firstlight.flows.reach import look, opener, reached
+from firstlight.serve import trial
 from firstlight.serve.deploy import stop_step
 
 
@@ -31,7 +32,11 @@ def run(
         # A unit that ended by itself would still come back with its host.
         settled = state.condition == "missing" or (over and service.launcher == "process")
         done = (f"the server of {name} is stopped",) if over else ()
-        plan = Plan("stop", target.name, () if settled else (stop_step(service),), done)
+        steps = () if settled else (stop_step(service),)
+        if trial.trial_name(name) in seen.deployments:
+            folder = seen.root / "deployments" / trial.trial_name(name)
+            steps = (trial.forget_step(folder), *steps)
+        plan = Plan("stop", target.name, steps, done)
         data = {"profile": name, "deployment": found.id, "stopped": not over}
         if dry_run:
             return Report(preview(plan, dial(target, inventory.hosts)), data)

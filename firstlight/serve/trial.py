@@ -72,6 +72,17 @@ def note_step(folder: PurePosixPath, deployment: str) -> Step:
     return Step("note", "note which server was stopped, for whoever brings it back", write)
 
 
+def forget_step(folder: PurePosixPath) -> Step:
+    """Forget which server was stopped, so that the comparison's end does not bring it back."""
+    script = Script('rm -f -- "$1"', (str(note_path(folder)),))
+    return Step("forget", "tell the comparison that goes on not to start it again", Run(script))
+
+
+def noted(folder: PurePosixPath) -> Script:
+    """Ends with 1 where the note is gone: somebody stopped that server for good meanwhile."""
+    return Script('[ -e "$1" ] || return 1', (str(note_path(folder)),))
+
+
 def score_step(target: Target) -> Step:
     """Ask the server for what is to be compared."""
     url = f"{target.manifest.url_on_host}/generate"
