@@ -11,7 +11,6 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import chain
 from string import Formatter
 from typing import Literal
@@ -21,15 +20,14 @@ from pydantic import Field
 from firstlight.build.cited import is_cited
 from firstlight.build.loglines import (
     LIMIT,
+    Turn,
     error_weight,
     flat,
     goes_on,
     indent,
-    is_done,
     is_mild,
     plain,
-    tests_begin,
-    tests_passed,
+    turn,
 )
 from firstlight.build.needles import SHORTEST, any_of, needles
 from firstlight.core.errors import Fault
@@ -235,38 +233,22 @@ class _Candidate:
         return self.match.rule.behind if self.match else ()
 
 
-class _Turn(Enum):
-    """What a log says between its errors: pip has done all; tests begin, and all passed."""
-
-    DONE = auto()
-    TESTS = auto()
-    PASSED = auto()
-
-
-def _turn(text: str) -> _Turn | None:
-    if is_done(text):
-        return _Turn.DONE
-    if tests_begin(text):
-        return _Turn.TESTS
-    return _Turn.PASSED if tests_passed(text) else None
-
-
 def _rank(found: _Candidate) -> tuple[bool, int, int, bool]:
     """What says why counts most; of the rest what the log did not survive, and of equal weight
     the error itself: a hint is no cause while there is an error that no rule knows."""
     return (found.weight == 3, found.survived, found.weight, found.match is None)
 
 
-def _weighed(found: Iterable[_Candidate | _Turn]) -> _Candidate | None:
+def _weighed(found: Iterable[_Candidate | Turn]) -> _Candidate | None:
     """What says most, or what is behind that; nothing of what a turn for the better made void."""
     best: _Candidate | None = None
     seen: dict[str, _Candidate] = {}
     before, done = (best, seen), False
     for one in found:
-        done = one is _Turn.DONE
-        if one is _Turn.TESTS:
+        done = one is Turn.DONE
+        if one is Turn.TESTS:
             before = best, dict(seen)
-        elif one is _Turn.PASSED:
+        elif one is Turn.PASSED:
             best, seen = before
         elif isinstance(one, _Candidate):
             best = one if best is None else max(best, one, key=_rank)
@@ -281,7 +263,7 @@ def _weighed(found: Iterable[_Candidate | _Turn]) -> _Candidate | None:
 _Line = tuple[int, str]
 
 
-def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Candidate | _Turn]:
+def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Candidate | Turn]:
     """Every line that could be the cause; code that a traceback quotes is no error by itself."""
     trace: int | None = None
     warned = False
@@ -304,8 +286,8 @@ def _candidates(lines: Iterable[str], rules: Rules, first: int) -> Iterator[_Can
         weight = match.rule.weight if match else None
         if not match and not quoted:
             weight = error_weight(straight, low, exception)
-        if turn := _turn(text):
-            yield turn
+        if better := turn(text):
+            yield better
         elif weight is not None:
             around = tuple(line for line in held if line)
             yield _Candidate(weight, number, text, match, around, survived)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 
 from firstlight.build import cited
 
@@ -69,19 +70,22 @@ def goes_on(line: str) -> bool:
     return any(text in line for text in _STEPS) and bool(_GOES_ON.search(line))
 
 
-def is_done(line: str) -> bool:
-    """True where pip says that it has done all it was asked for."""
-    return "Successfully " in line and bool(_DONE.search(line))
+class Turn(Enum):
+    """What a log says between its errors: pip has done all; tests begin, and all passed."""
+
+    DONE = auto()
+    TESTS = auto()
+    PASSED = auto()
 
 
-def tests_begin(line: str) -> bool:
-    """True where pytest begins."""
-    return "test session starts" in line
-
-
-def tests_passed(line: str) -> bool:
-    """True where pytest ends with no test that failed: what they print are no errors."""
-    return " passed" in line and bool(_PASSED.match(line))
+def turn(line: str) -> Turn | None:
+    """What a line says has turned out well: of pytest's tests none failed, so that what they print
+    are no errors."""
+    if "Successfully " in line and _DONE.search(line):
+        return Turn.DONE
+    if "test session starts" in line:
+        return Turn.TESTS
+    return Turn.PASSED if " passed" in line and _PASSED.match(line) else None
 
 
 def error_weight(line: str, low: str, exception: bool) -> int | None:
