@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pytest
 
@@ -49,7 +50,7 @@ SOURCES = frozenset(map(name, sources(order()).values()))
 
 def survey(root: PurePosixPath = THERE, **has: frozenset[str]) -> Survey:
     """A host with these things of ours, and nothing else."""
-    empty = dict.fromkeys(
+    empty: dict[str, Any] = dict.fromkeys(
         ("releases", "artifacts", "models", "libraries", "wheels", "sources", "jobs"), NONE
     )
     return Survey(
