@@ -43,7 +43,7 @@ start() {
     [[ -s $folder/pid ]] && { echo started && return; }
     sleep 0.05
   done
-  die "the supervisor of $folder did not start"
+  die "the supervisor of $folder did not start; is the disk full?"
 }
 
 stop() {
@@ -110,7 +110,8 @@ run() {
   trap 'ending=yes' TERM INT
   record_backend
   find_memory_group
-  stamp "$writer"
+  # Whom nobody knows nobody can stop.
+  stamp "$writer" || exit 1
   while serve && try_again; do :; done
   [[ -z $ending ]] || how=stopped
   # Its last words are in the log before the end is told.

@@ -133,13 +133,14 @@ def answers(tiny: Tiny, word: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("spare_kib", [8, 12, 20, 28])
+@pytest.mark.parametrize("spare_kib", [8, 20, 36])
 def test_a_disk_that_fills_up_costs_no_proved_server(small: Tiny, spare_kib: int) -> None:
     before = current(small)
     fill(small, spare_kib)
     small.profile(LESS)
     message = refused(small.project.invoke("deploy"), 4)
-    assert "No space left on device" in message and "-> free some space there, or" in message
+    told = "No space left on device" in message and "-> free some space there, or" in message
+    assert told or "did not start; is the disk full?" in message
     assert current(small) == before and answers(small, "16384")
     assert not list((small.root / "deployments").rglob("*.new"))
 
