@@ -57,7 +57,8 @@ def is_mild(line: str) -> bool:
     if _MILD_BEGINS.match(line) or cited.is_request(line):
         return True
     low = line.lower()
-    return any(word in low for word in _MILD_WORDS) and bool(_MILD_WITHIN.search(line))
+    held = any(word in low for word in _MILD_WORDS) and _MILD_WITHIN.search(line)
+    return bool(held) and not _RAISED.match(line)
 
 
 def is_refused(line: str) -> bool:
@@ -142,6 +143,8 @@ _MILD_BEGINS = re.compile(
     r"|\s*(?:copying|adding|creating|writing|removing|byte-compiling|inflating:|extracting:"
     r"|Compiling \S+ v|Downloading|Collecting|Using cached|Installing collected)\b"
 )
+# SGLang raises errors whose text begins with "Warning:".
+_RAISED = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _MILD_WITHIN = re.compile(
     r"(?i:\bwarning\b(?: #\S+)? ?:)|- WARNING -|\wWarning: |: note: | disabled: "
     r"|Ignore import error|NCCL INFO|\bPASSED\b|\.\.\. ok$|\(ignored\)|\bTest +#?\d+.*Passed"

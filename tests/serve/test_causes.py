@@ -32,6 +32,7 @@ CRASHES = {
     "OSError: [Errno 28] No space left on device": "disk",
     "safetensors_rust.SafetensorError: Error while deserializing": "weights-damaged",
     "torch.distributed.DistBackendError: NCCL error in: x.cpp:1": "communication",
+    "ValueError: Warning: the context_length (9) is greater than the derived": "context-length",
     "KeyError: 'lm_head.weight'": "exception",
 }
 
