@@ -17,7 +17,8 @@ from tests.hosts.call import FleetError, call
 from tests.hosts.site import Site, cgroup_places
 
 KEEP_BOOTED = Path(__file__).with_name("keep_booted.sh")
-BOOT_S = 90.0
+# A shutdown may wait 90 s for what does not end, and the boot comes after that.
+BOOT_S = 240.0
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
