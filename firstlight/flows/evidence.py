@@ -25,7 +25,7 @@ def write(path: Path, text: str) -> Path:
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        raise FirstlightError(f"cannot write {path}: {error.strerror}") from None
+        raise _unwritable(path, error) from None
     return path
 
 
@@ -35,7 +35,12 @@ def opened(path: Path) -> TextIO:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("w", encoding="utf-8")
     except OSError as error:
-        raise FirstlightError(f"cannot write {path}: {error.strerror}") from None
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> FirstlightError:
+    fix = f"free some space there, or make {path.parent} writable for you"
+    return FirstlightError(f"cannot write {path}: {error.strerror}", remedy=fix)
 
 
 def keep_launch(root: Path, profile: str, host: str, proof: Mapping[str, Any]) -> Path:

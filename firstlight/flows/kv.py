@@ -83,10 +83,10 @@ def run(
         seen = look(shell)
         found = _checkpoint(shell, inventory, wanted, model, seen, console)
         if given is not None:
-            sm = sm_of(wanted, None) or recipes.built_for(root, wanted.stack)
+            sm = sm_of(wanted, None) or recipes.least_capability(root, wanted.stack)
             return _report(ground_of(goal, wanted, version, found, sm), given, "")
         facts = ask_facts(shell, seen.root)
-        sm = sm_of(wanted, facts) or recipes.built_for(root, wanted.stack)
+        sm = sm_of(wanted, facts) or recipes.least_capability(root, wanted.stack)
         ground = ground_of(goal, wanted, version, found, sm)
         served, words = (None, "") if model else _served(root, shell.host, seen, wanted)
     mib = [gpu.memory_mib for gpu in facts.gpus if gpu.memory_mib]

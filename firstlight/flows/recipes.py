@@ -81,7 +81,7 @@ def patches_of(root: Path, name: str) -> tuple[str, ...]:
     return tuple(entry.file for entry in found)
 
 
-def built_for(root: Path, name: str) -> int | None:
+def least_capability(root: Path, name: str) -> int | None:
     """The least compute capability that a stack is built for, without its dot; None for none."""
     capabilities = stack(root, name)[0].value.arch_list
     found = (re.match(r"(\d+)\.(\d)", one) for one in capabilities)

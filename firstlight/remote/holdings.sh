@@ -1,8 +1,8 @@
 # What may be pruned on this host, how old and how large it is, and what names it: read-only, one
 # round trip. $1 = root, which may start with ~/; the rest is with which the ids of build jobs begin.
 # Answers as in survey.sh, and what build/hold.py puts before it says whose a hold is. A name that no
-# line can carry is told as odd and passed over. An item is a path below root: a release, an artifact, a folder of wheels, of
-# sources, of lib, of build or of uv's cache, the compilers' cache.
+# line can carry is told as odd and passed over. An item is a path below root: a release, an artifact,
+# a folder of wheels, of sources, of lib, of build or of uv's cache, the compilers' cache.
 LC_ALL=C
 tell() { local IFS=$'\t'; printf '@@firstlight\t%s\n' "$*"; }
 odd() { [[ $1 == *[![:print:]]* ]] && tell odd "$(printf %q "$1")"; }
