@@ -43,6 +43,7 @@ from firstlight.serve.profile import HubModel, Profile
 
 # No GPU has as much.
 _MOST_GIB = 65536.0
+_NOBODYS = "no profile is named: by the engine's own defaults on one GPU; --profile says more"
 _ALONE = "name --model DIR, a folder with at least its config.json; or deploy the model first"
 
 
@@ -72,11 +73,14 @@ def run(
     model: str = "",
     memory: str = "",
 ) -> Report:
-    """The card of a profile; `model` is another folder, `memory` the GiB left on one GPU."""
+    """The card of a profile, or of a folder alone; `model` is another folder, `memory` the GiB
+    that are left on one GPU."""
     given = _given(memory)
     inventory = catalog.inventory(root)
     asked = recipes.profile_name(inventory, inventory.host(host), profile)
     wanted = recipes.profile(root, asked).value
+    if model and not profile:
+        wanted = _nobodys(wanted)
     goal = _where(inventory, wanted, host, model, given)
     version = recipes.engine(root, wanted.stack)
     with reached(opener(inventory, goal, console), console) as shell:
@@ -92,6 +96,12 @@ def run(
     mib = [gpu.memory_mib for gpu in facts.gpus if gpu.memory_mib]
     guess = estimate(ground.found, ground.geometry, ground.flags, mib, goal.name)
     return _told(ground, guess, served, words)
+
+
+def _nobodys(usual: Profile) -> Profile:
+    """A folder alone goes by no profile's flags; its engine is that of the usual one."""
+    kept = {name: getattr(usual, name) for name in ("stack", "model", "served_model_name")}
+    return Profile.model_construct(**kept, name="", schema_=1)
 
 
 def _given(memory: str) -> Memory | None:
@@ -209,12 +219,13 @@ def _line(ground: Ground, memory: Memory | None = None) -> str:
         gpus = "no GPU"
     elif memory and memory.source == "given":
         gpus = f"planned for {gpus}"
-    return f"{ground.profile.name}: {where}, {gpus}, kv_cache_dtype {flags_.kv_dtype}"
+    whose = f"{ground.profile.name}: " if ground.profile.name else ""
+    return f"{whose}{where}, {gpus}, kv_cache_dtype {flags_.kv_dtype}"
 
 
 def _head(ground: Ground) -> dict[str, Any]:
     return {
-        "profile": ground.profile.name,
+        "profile": ground.profile.name or None,
         "host": ground.host,
         "model": ground.found.reading.folder,
         "architecture": ground.geometry.name,
@@ -227,4 +238,5 @@ def _head(ground: Ground) -> dict[str, Any]:
 
 
 def _notes(ground: Ground, words: str) -> list[str]:
-    return [f"Note: {note}" for note in (words, *ground.flags.notes) if note]
+    first = words if ground.profile.name else _NOBODYS
+    return [f"Note: {note}" for note in (first, *ground.flags.notes) if note]

@@ -206,6 +206,16 @@ def test_a_folder_that_is_named_wrongly_is_to_be_corrected(tmp_path: Path, folde
     assert (left.value.remedy, left.value.exit_code) == ("correct --model", 2)
 
 
+def test_a_folder_alone_goes_by_no_profiles_flags(tmp_path: Path) -> None:
+    """The usual profile serves on a CPU with 16,384 tokens: so many were told of any model."""
+    made = project(tmp_path, "max_total_tokens: 64")
+    made.write("inventory/hosts.yaml", "schema: 1\ndefaults: {host: local, profile: small}\n")
+    text, data = told(made, profile="", model=EXAMPLE, memory="17.4")
+    assert text.startswith(f"{EXAMPLE} on local, planned for 1 GPU, kv_cache_dtype auto\n")
+    assert "Note: no profile is named" in text
+    assert data["profile"] is None and column(data, "bf16")["tokens"] == 323_420
+
+
 def test_gpus_that_are_planned_for_are_no_ones_of_the_host(tmp_path: Path) -> None:
     made = project(tmp_path)
     given, _ = told(made, profile="qwen35-nvfp4", model=EXAMPLE, memory="17.4")
