@@ -49,6 +49,11 @@ _KV_HEADS = (
 _QUERY_HEADS = ("num_attention_heads", "n_head", "n_heads")
 _HEAD_DIM = ("head_dim", "attention_head_dim", "kv_channels")
 _HIDDEN = ("hidden_size", "n_embd", "d_model")
+# Qwen4-Exp's index beside K and V (QSA; 0.5.23 layers/attention/qsa/config.py).
+_KEY_INDEX = {
+    "index_dim": ("indexer_head_dim",),
+    "tokens_of_one_index_key": ("indexer_compress_ratio",),
+}
 
 
 def describe(
@@ -69,7 +74,7 @@ def describe(
     missing = tuple(_missing(name, text, kinds, lack, index))
     if missing:
         return Unknown(name, missing)
-    full = _latent(name, text, index) if _is_latent(name, text) else _heads(text)
+    full = _latent(name, text, index) if _is_latent(name, text) else _heads(name, text)
     made = _geometry(name, text, kinds, full)
     split = "sliding" in kinds or (not one_pool and has_one_pool(name, version))
     first = TWO_POOLS.get(name, "") if split else ""
@@ -118,6 +123,8 @@ def _missing_rows(name: str, text: Config, index: bool) -> Iterator[str]:
         if index:
             yield from absent(text, index_dim=("index_head_dim",))
         return
+    if _has_key_index(name, text):
+        yield from absent(text, **_KEY_INDEX)
     yield from absent(text, attention_heads=(*_QUERY_HEADS, *_KV_HEADS))
     if len(_by_blocks(text)) > 1:
         yield "heads of K and V: the blocks of `block_configs` have different numbers"
@@ -174,12 +181,21 @@ def _by_blocks(text: Config) -> set[int]:
     return {size for size in sizes if size}
 
 
-def _heads(text: Config) -> Heads:
+def _has_key_index(name: str, text: Config) -> bool:
+    return name == "Qwen4ExpForConditionalGeneration" and text.get("indexer_n_heads") is not None
+
+
+def _heads(name: str, text: Config) -> Heads:
     """K and V of a layer with rows of every token; Gemma 4 has other heads there (`global_`)."""
-    dim = count(text, "global_head_dim") or _head_dim(text)
-    heads = count(text, "num_global_key_value_heads") or _kv_heads(text)
+    heads, dim = _kv_heads(text), _head_dim(text)
+    if not name or name in TWO_POOLS:
+        heads = count(text, "num_global_key_value_heads") or heads
+        dim = count(text, "global_head_dim") or dim
     v_dim = dim if "global_head_dim" in text else count(text, "v_head_dim") or dim
-    return Heads(heads, dim, v_dim)
+    if not _has_key_index(name, text):
+        return Heads(heads, dim, v_dim)
+    index, pool = (count(text, *names) or 1 for names in _KEY_INDEX.values())
+    return Heads(heads, dim, v_dim, index, pool)
 
 
 def _sliding_heads(text: Config) -> Heads:
@@ -224,7 +240,7 @@ def _layers(
 
 
 def _kind(full: Heads | Latent, made: tuple[Layer, ...]) -> str:
-    rows = "MHA/GQA"
+    rows = "MHA/GQA + index (QSA)" if full.index_dim else "MHA/GQA"
     if isinstance(full, Latent):
         rows = "MLA + index (DSA)" if full.index_dim else "MLA"
     if state := next((layer.state for layer in made if layer.state), None):
@@ -243,5 +259,7 @@ def _notes(name: str, text: Config, full: Heads | Latent) -> Iterator[str]:
         yield "layers that share K and V are priced with rows of their own, as the engine does"
     if name in STATEFUL and text.get("mamba_ssm_dtype") is None:
         yield "the config names no mamba_ssm_dtype: float32, the engine's default"
+    if isinstance(full, Heads) and full.index_dim:
+        yield f"{name} has pages of 64 tokens, whatever is asked for; name page_size"
     if isinstance(full, Latent) and full.index_dim and text.get("learnable_sink"):
         yield f"{name} has learnable sinks: the engine takes a cache of 16 bits alone"

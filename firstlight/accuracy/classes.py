@@ -13,49 +13,55 @@ from firstlight.accuracy.kvrules import since
 _PLAIN = """
 AfmoeForCausalLM ApertusForCausalLM ArceeForCausalLM BaichuanForCausalLM
 BailingMMNativeForConditionalGeneration BailingMoEForCausalLM BailingMoeForCausalLM
-BailingMoeV2ForCausalLM BertModel ChatGLMForCausalLM ChatGLMModel Cohere2ForCausalLM
-Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration CohereForCausalLM DbrxForCausalLM
-DeciLMForCausalLM DeepseekForCausalLM DeepseekOCRForCausalLM DotsOCRForCausalLM
-Ernie4_5_ForCausalLM Ernie4_5_MoeForCausalLM Ernie4_5_VLMoeForConditionalGeneration
-Exaone4ForCausalLM ExaoneForCausalLM ExaoneMoEForCausalLM ExaoneMoeForCausalLM GPT2LMHeadModel
-GPTBigCodeForCausalLM GPTJForCausalLM Gemma2ForCausalLM Gemma3ForCausalLM
-Gemma3ForConditionalGeneration Gemma3nForCausalLM Gemma3nForConditionalGeneration
-GemmaForCausalLM Glm4ForCausalLM Glm4MoeForCausalLM Glm4vForConditionalGeneration
-Glm4vMoeForConditionalGeneration GlmAsrForConditionalGeneration GlmOcrForConditionalGeneration
-GraniteForCausalLM GraniteMoeForCausalLM GraniteMoeSharedForCausalLM Grok1ForCausalLM
-Grok1ModelForCausalLM HYV3ForCausalLM HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM
-IQuestCoderForCausalLM InternLM2ForCausalLM InternLM3ForCausalLM
+BailingMoeV2ForCausalLM BertForSequenceClassification BertModel ChatGLMForCausalLM ChatGLMModel
+Cohere2ForCausalLM Cohere2MoeForCausalLM Cohere2VisionForConditionalGeneration CohereForCausalLM
+Contriever Cosmos3ForConditionalGeneration DbrxForCausalLM DeciLMForCausalLM DeepseekForCausalLM
+DeepseekOCRForCausalLM DotsOCRForCausalLM EmbeddingGemmaModel Ernie4_5_ForCausalLM
+Ernie4_5_MoeForCausalLM Ernie4_5_VLMoeForConditionalGeneration Exaone4ForCausalLM ExaoneForCausalLM
+ExaoneMoEForCausalLM ExaoneMoeForCausalLM GPT2LMHeadModel GPTBigCodeForCausalLM GPTJForCausalLM
+Gemma2ForCausalLM Gemma2ForSequenceClassification Gemma3ForCausalLM Gemma3ForConditionalGeneration
+Gemma3TextModel Gemma3nForCausalLM Gemma3nForConditionalGeneration GemmaForCausalLM Glm4ForCausalLM
+Glm4MoeForCausalLM Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration
+GlmAsrForConditionalGeneration GlmOcrForConditionalGeneration GraniteForCausalLM
+GraniteMoeForCausalLM GraniteMoeSharedForCausalLM Grok1ForCausalLM Grok1ModelForCausalLM
+HYV3ForCausalLM HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM IQuestCoderForCausalLM
+IQuestLoopCoderForCausalLM InternLM2ForCausalLM InternLM2ForRewardModel InternLM3ForCausalLM
 InternS1ForConditionalGeneration InternS1ProForConditionalGeneration InternVLChatModel
-LLaDA2MoeModelLM LightOnOCRForConditionalGeneration Llama4ForCausalLM LlamaForCausalLM
-LlamaForClassification LlavaForConditionalGeneration LlavaLlamaForCausalLM
-LlavaMistralForCausalLM LlavaQwenForCausalLM MiDashengLMModel MiMoForCausalLM MiniCPMForCausalLM
-MiniCPMO MiniCPMV MiniMaxM2ForCausalLM Ministral3ForCausalLM Mistral3ForConditionalGeneration
-MistralForCausalLM MistralModel MixtralForCausalLM MultiModalityCausalLM
-NVILAForConditionalGeneration NVILALiteForConditionalGeneration NanbeigeForCausalLM
-OPTForCausalLM Olmo2ForCausalLM OlmoForCausalLM OlmoeForCausalLM OrionForCausalLM
-POINTSV15ChatModel PaddleOCRVLForConditionalGeneration PersimmonForCausalLM Phi3ForCausalLM
-Phi3SmallForCausalLM Phi4MMForCausalLM PhiForCausalLM PhiMoEForCausalLM QWenLMHeadModel
-QuantMixtralForCausalLM Qwen2AudioForConditionalGeneration Qwen2ForCausalLM Qwen2ForRewardModel
+K2HorizonForCausalLM LLaDA2MoeModelLM LightOnOCRForConditionalGeneration Llama4ForCausalLM
+LlamaEmbeddingModel LlamaForCausalLM LlamaForClassification LlamaForSequenceClassification
+LlamaForSequenceClassificationWithNormal_Weights LlavaForConditionalGeneration LlavaLlamaForCausalLM
+LlavaMistralForCausalLM LlavaQwenForCausalLM LlavaVidForCausalLM
+LocateAnythingForConditionalGeneration MiDashengLMModel MiMoForCausalLM MiMoV2ASRForCausalLM
+MiniCPMForCausalLM MiniCPMO MiniCPMV MiniMaxM2ForCausalLM Ministral3ForCausalLM
+Mistral3ForConditionalGeneration MistralForCausalLM MistralModel MixtralForCausalLM
+MultiModalityCausalLM NVILAForConditionalGeneration NVILALiteForConditionalGeneration
+NanbeigeForCausalLM NanbeigeForSequenceClassification OPTForCausalLM Olmo2ForCausalLM
+OlmoForCausalLM OlmoeForCausalLM OrionForCausalLM POINTSV15ChatModel
+PaddleOCRVLForConditionalGeneration PersimmonForCausalLM Phi3ForCausalLM Phi3SmallForCausalLM
+Phi4MMForCausalLM PhiForCausalLM PhiMoEForCausalLM QWenLMHeadModel QuantMixtralForCausalLM
+Qwen2AudioForConditionalGeneration Qwen2ForCausalLM Qwen2ForRewardModel
 Qwen2ForSequenceClassification Qwen2MoeForCausalLM Qwen2VLForConditionalGeneration
 Qwen2_5_VLForConditionalGeneration Qwen3ASRForConditionalGeneration Qwen3ForCausalLM
 Qwen3ForRewardModel Qwen3ForSequenceClassification Qwen3Model Qwen3MoeForCausalLM
 Qwen3OmniMoeForConditionalGeneration Qwen3VLForConditionalGeneration
-Qwen3VLMoeForConditionalGeneration SDARForCausalLM SDARMoeForCausalLM
-Sarashina2VisionForCausalLM SarvamMoEForCausalLM SolarForCausalLM StableLmForCausalLM
-Starcoder2ForCausalLM Step3VLForConditionalGeneration StepVLForConditionalGeneration
-TeleFLMForCausalLM TorchNativeLlamaForCausalLM VoxtralForConditionalGeneration XLMRobertaModel
-XverseForCausalLM XverseMoEForCausalLM XverseMoeForCausalLM YiVLForCausalLM
+Qwen3VLMoeForConditionalGeneration SDARForCausalLM SDARMoeForCausalLM Sarashina2VisionForCausalLM
+SarvamMoEForCausalLM SolarForCausalLM StableLmForCausalLM Starcoder2ForCausalLM
+Step3VLForConditionalGeneration StepVLForConditionalGeneration TeleFLMForCausalLM
+TorchNativeLlamaForCausalLM TorchNativePhi3ForCausalLM TransformersForCausalLM
+TransformersMoEForCausalLM TransformersMultiModalForCausalLM TransformersMultiModalMoEForCausalLM
+VILAForConditionalGeneration VoxtralForConditionalGeneration XLMRobertaForSequenceClassification
+XLMRobertaModel XllmForCausalLM XverseForCausalLM XverseMoEForCausalLM XverseMoeForCausalLM
+YiVLForCausalLM
 """
 
 # One row of rank and rope for all heads (MLA).
 _LATENT = """
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
 DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM DeepseekVL2ForCausalLM
-DotsVLMForCausalLM Glm4MoeLiteForCausalLM Glm5NextForConditionalGeneration GlmMoeDsaForCausalLM
-HYV4ForCausalLM KimiK25ForConditionalGeneration
-KimiK3ForConditionalGeneration KimiK3LinearForCausalLM KimiLinearForCausalLM
-KimiVLForConditionalGeneration LongcatFlashForCausalLM MiniCPM3ForCausalLM
-MistralLarge3ForCausalLM PixtralForConditionalGeneration SarvamMLAForCausalLM
+DotsVLMForCausalLM GigaChat35ForCausalLM Glm4MoeLiteForCausalLM Glm5NextForConditionalGeneration
+GlmMoeDsaForCausalLM HYV4ForCausalLM KimiK25ForConditionalGeneration KimiK3ForConditionalGeneration
+KimiK3LinearForCausalLM KimiLinearForCausalLM KimiVLForConditionalGeneration LongcatFlashForCausalLM
+MiniCPM3ForCausalLM MistralLarge3ForCausalLM PixtralForConditionalGeneration SarvamMLAForCausalLM
 """
 
 # The ones whose `index_topk` switches the sparse index (DSA) on, by the first version read in which
@@ -91,9 +97,12 @@ TWO_POOLS: dict[str, str] = {
     "MuseGlimmerForConditionalGeneration": "0.5.18",
     "GraniteMoeSWAForCausalLM": "0.5.19",
     "GraniteSWAForCausalLM": "0.5.19",
+    "Spark2_5ForCausalLM": "0.5.19",
     "DiffusionGemmaForBlockDiffusion": "0.5.21",
     "IQuestQ1ForCausalLM": "0.5.21",
+    "EmbeddingGemma2Model": "0.5.22",
     "BeamForCausalLM": "0.5.23",
+    "MuseSparkForConditionalGeneration": "0.5.23",
 }
 
 # Of those, the ones that are older than their two pools; the others came with them.
@@ -105,13 +114,15 @@ ONE_POOL_FIRST: dict[str, str] = {
 # Some layers keep a state of fixed size for each request, instead of or beside K and V.
 _STATEFUL = """
 BailingMoeV2_5ForCausalLM BailingMoeV3ForCausalLM BailingMoeV3VLForConditionalGeneration
-FalconH1ForCausalLM Glm5NextForConditionalGeneration GraniteMoeHybridForCausalLM
-InternS2PreviewForConditionalGeneration
-KimiK3ForConditionalGeneration KimiK3LinearForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
-Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration MiniCPMSALAForCausalLM NemotronHForCausalLM
-NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3
-Qwen3NextForCausalLM Qwen3_5ForCausalLM Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM
-Qwen3_5MoeForConditionalGeneration
+FalconH1ForCausalLM GigaChat35ForCausalLM Glm5NextForConditionalGeneration
+GraniteMoeHybridForCausalLM InternS2MobiusForConditionalGeneration
+InternS2PreviewForConditionalGeneration KimiK3ForConditionalGeneration KimiK3LinearForCausalLM
+KimiLinearForCausalLM Lfm2ForCausalLM Lfm2MoeForCausalLM Lfm2VlForConditionalGeneration
+MiniCPMSALAForCausalLM MiniCPMV4_6ForConditionalGeneration MiniCPMV4_7ForConditionalGeneration
+NemotronHForCausalLM NemotronHPuzzleForCausalLM NemotronH_Nano_Omni_Reasoning_V3
+NemotronH_Nano_VL_V2 NemotronH_Omni_Reasoning_V3 Qwen3NextForCausalLM Qwen3_5ForCausalLM
+Qwen3_5ForConditionalGeneration Qwen3_5MoeForCausalLM Qwen3_5MoeForConditionalGeneration
+Qwen4ExpForConditionalGeneration
 """
 
 # Known to the engine, and not to this arithmetic: what would have to be read first.
@@ -122,19 +133,32 @@ NOT_MODELLED: dict[str, str] = {
     "Dots3NoteForCausalLM": "the two latent pools of Dots3",
     "InklingForConditionalGeneration": "the states of Inkling's convolutions",
     "JetNemotronForCausalLM": "the state of JetNemotron's blocks",
+    "JetVLMForConditionalGeneration": "the state of JetNemotron's blocks",
     "MllamaForConditionalGeneration": "the rows of Mllama's cross attention",
+    "MossVLForConditionalGeneration": "the rows of Moss-VL's cross attention",
+    "WhisperForConditionalGeneration": "the rows of Whisper's encoder",
+    "ZayaForCausalLM": "the state of Zaya's convolutions",
+    "HrmTextForCausalLM": "the rows of each cycle of an HRM",
+    "FalconMambaForCausalLM": "states alone, without rows of tokens",
+    "Mamba2ForCausalLM": "states alone, without rows of tokens",
+    "MambaForCausalLM": "states alone, without rows of tokens",
 }
 
 # Where the engine takes the checkpoint itself for the draft's path when none is given, from 0.5.14
 # on, when a path first prices a draft (0.5.14 arg_groups/speculative_hook.py:290-305).
 _OWN_PATH = """
 BailingMoeForCausalLM BailingMoeV2ForCausalLM BailingMoeV2_5ForCausalLM DeepseekV32ForCausalLM
-DeepseekV3ForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM
-HYV3ForCausalLM MistralLarge3ForCausalLM PixtralForConditionalGeneration
+DeepseekV3ForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM HYV3ForCausalLM
+MistralLarge3ForCausalLM PixtralForConditionalGeneration Qwen4ExpForConditionalGeneration
 """
 
-# Blocks that hold more than one attention layer each.
+# Blocks that hold more than one attention layer each; of those that are run in loops, the key that
+# says how often (0.5.23 configs/model_config.py:1582).
 LAYERS_PER_BLOCK: dict[str, int] = {"LongcatFlashForCausalLM": 2}
+LOOPS: dict[str, str] = {
+    "IQuestLoopCoderForCausalLM": "loop_num",
+    "NanbeigeForCausalLM": "num_loops",
+}
 
 # Latent only where the config has a rank: before Mistral Large 3 a Pixtral had heads.
 BY_RANK = frozenset({"PixtralForConditionalGeneration"})

@@ -33,7 +33,17 @@ SINKS_ALWAYS = frozenset(name for name, keys in _DEFAULTS.items() if keys.get("l
 def filled(name: str, text: Config) -> Config:
     """The keys of the language model, with what its class has where it has none."""
     whole = {**_DEFAULTS.get(name, {}), **text}
+    if name == "Spark2_5ForCausalLM":
+        return _spark(whole)
     return _glm5_next(whole) if name == "Glm5NextForConditionalGeneration" else whole
+
+
+def _spark(text: Config) -> Config:
+    """Every fourth of its layers sees all tokens (0.5.23 configs/spark2_5.py:40)."""
+    if text.get("layer_types") is not None:
+        return text
+    kinds = ("full" if n % 4 == 3 else "sliding" for n in range(layers(text) or 0))
+    return {**text, "layer_types": [f"{kind}_attention" for kind in kinds]}
 
 
 def _glm5_next(text: Config) -> Config:

@@ -15,11 +15,22 @@ _INDEX_BLOCK = 128  # values of an index key that share one float32 scale
 
 @dataclass(frozen=True)
 class Heads:
-    """K and V of `kv_heads` heads, `k_dim` and `v_dim` values each (MHA, GQA, MQA)."""
+    """K and V of `kv_heads` heads, `k_dim` and `v_dim` values each (MHA, GQA, MQA).
+
+    `index_dim` > 0 adds the key of a sparse index (QSA) in 16 bits, whole on every GPU;
+    `index_pool` tokens share one key.
+    """
 
     kv_heads: int
     k_dim: int
     v_dim: int
+    index_dim: int = 0
+    index_pool: int = 1
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of one token's index key (0.5.23 qsa_kv_pool.py:63)."""
+        return self.index_dim * 2 // self.index_pool
 
     def on_gpu(self, attn_tp: int) -> int:
         """Heads that one GPU holds: split, and held again by each GPU when there are fewer."""

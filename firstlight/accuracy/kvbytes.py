@@ -23,18 +23,25 @@ _DSA_BLOCK = 128
 @dataclass(frozen=True)
 class Row:
     """Bytes of one token in some layers on one GPU: what is stored (`k`, `v`; a latent row counts
-    as `k`; `index`, `scales`), and what the engine charges for it (`priced`)."""
+    as `k`; `index`, `scales`), and what the engine charges for it (`priced`). `logged` is False
+    where the log's line of the pool leaves the index out."""
 
     k_bytes: int = 0
     v_bytes: int = 0
     index_bytes: int = 0
     scale_bytes: int = 0
     priced_bytes: int = 0
+    logged: bool = True
 
     @property
     def stored_bytes(self) -> int:
         """All that one token takes."""
         return self.k_bytes + self.v_bytes + self.index_bytes + self.scale_bytes
+
+    @property
+    def line_bytes(self) -> int:
+        """What the log's line of the pool has of it."""
+        return self.stored_bytes - (0 if self.logged else self.index_bytes)
 
 
 def row(layers: Sequence[Layer], launch: Launch) -> Row:
@@ -52,12 +59,13 @@ def row(layers: Sequence[Layer], launch: Launch) -> Row:
 def _heads_row(shape: Heads, layers: int, launch: Launch) -> Row:
     heads, size = shape.on_gpu(launch.attn_tp), width(launch.kv_dtype)
     k, v = heads * shape.k_dim * layers * size, heads * shape.v_dim * layers * size
+    index = shape.index_bytes * layers
     if is_fp4(launch.kv_dtype):
         scales = heads * shape.k_dim * layers * 2 // _FP4_BLOCK
         work = heads * shape.k_dim * 2 if launch.rules.fp4_workspace else 0
-        return Row(k // 2, v // 2, 0, scales, (k + v) // 2 + scales + work)
+        return Row(k // 2, v // 2, index, scales, (k + v) // 2 + scales + work + index, False)
     scales = (k + v) // _MX_BLOCK if launch.kv_dtype == "mxfp8" else 0
-    return Row(k, v, 0, scales, k + v + scales)
+    return Row(k, v, index, scales, k + v + scales + index, logged=False)
 
 
 def _latent_row(shape: Latent, layers: Sequence[Layer], launch: Launch) -> Row:
@@ -121,19 +129,20 @@ def priced_layers(geometry: Geometry, launch: Launch) -> int:
 
     From 0.5.14 it counts only with a path, given or set by itself, by the draft config's
     `num_nextn_predict_layers`, and where that key is absent, as in Qwen3.5, by all hidden layers.
-    From 0.5.20 the key of the target counts without a path too, and a path gives the layers of its
-    own head.
+    From 0.5.20 the key of the target counts without a path too, and a path, given or set, gives the
+    layers of its own head.
     """
     spec, rule = launch.speculation, launch.rules.draft
     if spec is None or rule == "outside":
         return 0
-    if rule == "path" and not (spec.path or geometry.name in OWN_PATH):
+    path = spec.path or geometry.name in OWN_PATH
+    if rule == "path" and not path:
         return 0
     if spec.layers is not None:
         return spec.layers
     if rule == "path":
         return geometry.nextn if geometry.nextn is not None else len(geometry.layers)
-    return len(geometry.draft) if spec.path else geometry.nextn or 0
+    return len(geometry.draft) if path else geometry.nextn or 0
 
 
 def with_draft(cell: Row, full: Sequence[Layer], geometry: Geometry, launch: Launch) -> int:

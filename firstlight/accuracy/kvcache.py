@@ -48,6 +48,11 @@ class Pool:
         """The memory that its rows take."""
         return self.rows * self.row.stored_bytes / GIB
 
+    @property
+    def line_gib(self) -> float:
+        """What the log's line of it says."""
+        return self.rows * self.row.line_bytes / GIB
+
 
 @dataclass(frozen=True)
 class Capacity:

@@ -129,7 +129,7 @@ def _sizes(
     """What the tokens of the log take, whatever memory gave them."""
     exactly = capacity(geometry, replace(launch, max_total_tokens=told.tokens), _PLENTY_GIB)
     if told.pool_gib is not None and exactly.pools:
-        stored = sum(pool.stored_gib for pool in exactly.pools if pool.name != "draft")
+        stored = sum(pool.line_gib for pool in exactly.pools if pool.name != "draft")
         slack = told.slack_gib
         yield Figure("KV pools for these tokens", stored, told.pool_gib, "GiB", slack)
         rows = told.tokens + launch.page_size

@@ -168,7 +168,8 @@ def odd_rows(geometry: Geometry, flags: Flags, served: Served) -> str:
     if dtype is None or not served.kv_gib or geometry.sliding or flags.launch.speculation:
         return ""
     launch = replace(flags.launch, kv_dtype=dtype)
-    here = capacity(geometry, launch, _PLENTY_GIB).row_bytes
+    pools = capacity(geometry, launch, _PLENTY_GIB).pools
+    here = pools[0].row.line_bytes if pools else 0
     # Two decimals are printed of K and of V.
     slack = 0.01 * GIB / served.tokens
     there = served.kv_gib * GIB / (served.tokens + launch.page_size)

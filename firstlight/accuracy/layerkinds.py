@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firstlight.accuracy.classes import EVERY_LAYER, LAYERS_PER_BLOCK, TWO_POOLS, has_one_pool
+from firstlight.accuracy.classes import (
+    EVERY_LAYER,
+    LAYERS_PER_BLOCK,
+    LOOPS,
+    TWO_POOLS,
+    has_one_pool,
+)
 from firstlight.accuracy.configkeys import Config, count, layers, section, words
 from firstlight.accuracy.kvrules import NEWEST
 
@@ -20,6 +26,8 @@ _NAMES = {
     "attention": "full",
     "attn": "full",
     "deepseek_sparse_attention": "full",
+    "qwen_sparse_attention": "full",
+    "indexed_attention": "full",
     "global_attention": "full",
     "sliding_attention": "sliding",
     "local_attention": "sliding",
@@ -116,11 +124,20 @@ def _counted(name: str, text: Config, total: int) -> Kinds:
         linear = kda.get("kda_layers")
         if isinstance(linear, Sequence) and not isinstance(linear, str):
             return tuple("linear" if n in linear else "full" for n in numbers)
+    full = text.get("full_attention_layers")  # from 0
+    if isinstance(full, Sequence) and not isinstance(full, str):
+        return tuple("full" if n - 1 in full else "linear" for n in numbers)
     if "layer_group_size" in text:
         return _grouped(text, total)
     if any(text.get(key) is not None for key in _OF_OTHERS):
         return ()
-    return ("full",) * (total * LAYERS_PER_BLOCK.get(name, 1))
+    return ("full",) * (total * _times(name, text))
+
+
+def _times(name: str, text: Config) -> int:
+    """Attention layers that one block has, or becomes by being run in a loop."""
+    loops = count(text, LOOPS[name]) if name in LOOPS else None
+    return loops or LAYERS_PER_BLOCK.get(name, 1)
 
 
 def _grouped(text: Config, total: int) -> Kinds:

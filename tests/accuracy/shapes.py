@@ -89,6 +89,30 @@ QWEN36_27B: Config = {
         "mamba_ssm_dtype": "float32",
     },
 }
+# Qwen3.8-Flash-Next.
+QWEN4_EXP: Config = {
+    "architectures": ["Qwen4ExpForConditionalGeneration"],
+    "vision_config": {},
+    "text_config": {
+        "num_hidden_layers": 48,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "hidden_size": 2560,
+        "full_attention_interval": 4,
+        "mtp_num_hidden_layers": 1,
+        "linear_num_value_heads": 48,
+        "linear_num_key_heads": 16,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_conv_kernel_dim": 4,
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 128,
+        "indexer_compress_ratio": 4,
+        "indexer_budget": 2048,
+    },
+}
 NEMOTRON_NANO: Config = {
     "architectures": ["NemotronHForCausalLM"],
     "num_hidden_layers": 52,

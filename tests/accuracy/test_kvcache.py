@@ -218,6 +218,18 @@ def test_a_draft_of_shared_indexes_has_one_of_its_own(every: bool) -> None:
     assert price(shared, launch) == 62 * 1152 + (keys + 1) * 132
 
 
+def test_an_index_beside_k_and_v_is_priced_and_stored() -> None:
+    """12 layers of one head a GPU, and 128 values of 16 bits for four tokens."""
+    geometry, launch = known(shapes.QWEN4_EXP), Launch(version="0.5.23", tp=2)
+    cell = row(geometry.full, launch)
+    assert (cell.k_bytes, cell.index_bytes) == (12 * 256 * 2, 12 * 64)
+    assert (cell.stored_bytes, cell.priced_bytes, cell.line_bytes) == (13_056, 13_056, 12_288)
+    assert row(geometry.full, dataclasses.replace(launch, kv_dtype=FP8)).stored_bytes == 6_912
+    # The engine gives its own checkpoint for the draft's path.
+    drafted = dataclasses.replace(launch, speculation=Speculation(draft_tokens=4))
+    assert price(geometry, drafted) == 13_056 + 13_056 // 12
+
+
 def test_dflash_drafts() -> None:
     spec = Speculation(8, algorithm="dflash", layers=6, row_bytes=24_576)
     llama = known(shapes.LLAMA_8B)

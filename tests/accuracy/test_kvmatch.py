@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import kv_example
+from firstlight.accuracy.attention import describe
+from firstlight.accuracy.geometry import Geometry
 from firstlight.accuracy.kvcache import capacity
 from firstlight.accuracy.kvflags import flags
 from firstlight.accuracy.kvlaunch import GIB, Budget, Launch
 from firstlight.accuracy.kvmatch import Figure, Match, Told, matched
 from firstlight.flows.capacity import lines, short, to_json, told_by
 from firstlight.serve.serverlog import read
+from tests.accuracy import shapes
 
 QWEN35 = kv_example.model()
 LAUNCH = flags(
@@ -54,6 +57,16 @@ def test_a_log_that_says_what_was_predicted_has_no_finding(after: int, dtype: st
     found = match(log_of(launch, budget), replace(budget, measured=False), launch)
     assert (found.findings, found.causes, found.missing) == ((), (), ())
     assert {figure.unit for figure in found.figures} == {"tokens", "GiB", "bytes", "slots"}
+
+
+def test_what_the_line_leaves_out_is_no_finding() -> None:
+    """A public boot of Qwen3.8-Flash-Next on two cards: 484,032 tokens, 2.77 GiB of K and of V."""
+    model = describe(shapes.QWEN4_EXP)
+    assert isinstance(model, Geometry)
+    launch = Launch(tp=2, page_size=64)
+    told = Told(tokens=484_032, pool_gib=5.54, slack_gib=0.02, slots=97, state_gib=5.27)
+    found = matched(model, launch, told, None, None)
+    assert (found.findings, len(found.figures)) == ((), 3)
 
 
 def test_weights_that_take_more_are_the_cause_of_fewer_tokens() -> None:
