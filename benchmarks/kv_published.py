@@ -52,8 +52,8 @@ def config_of(published: Published) -> dict[str, Any]:
     sliding window without a class is two pools only where the log shows two.
     """
     config = dict(published["config"])
-    if published.get("model_class") in KNOWN:
-        config.setdefault("architectures", [published["model_class"]])
+    if published.get("model_class") in KNOWN:  # what was loaded, whatever the checkpoint asks for
+        config["architectures"] = [published["model_class"]]
     if config.get("index_head_dim") and published.get("model_class") in INDEXED:
         config.setdefault("index_topk", 2048)
     if isinstance(counts := config.pop("layer_types_count", None), Mapping):

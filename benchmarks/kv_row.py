@@ -33,6 +33,8 @@ Verdict = Literal["hit", "rounding", "layout", "miss"]
 
 BYTES_LIMIT, TOKENS_LIMIT = 0.01, 0.02
 _HALF_DIGIT = 0.005 + 1e-9
+# torch takes large buffers off the card in such steps (CUDACachingAllocator, kRoundLarge).
+_STEP_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,7 @@ def _dropped(
     """Logs without sizes: the drop of free memory less the table of requests (4 B a position).
 
     The oldest builds, which print no max_running_requests, have 256 x tokens / context of them.
+    Each layer has a buffer of its own for K and for V, or one for both.
     """
     sizes = [gib(published, key) for key in ("k_gib", "v_gib", "kv_gib")]
     after, pooled = (gib(published, f"avail_after_{k}_gib") for k in ("load", "pool"))
@@ -217,7 +220,9 @@ def _dropped(
         return
     requests = published.get("max_running_requests") or int(tokens / context * 256)
     table = requests * (context + 8) * 4 / GIB
-    stored = row(geometry.full, launch).stored_bytes * tokens / GIB
+    buffers = [2 - isinstance(layer.rows, Latent) for layer in geometry.full]
+    each = row(geometry.full, launch).stored_bytes * tokens // max(1, sum(buffers))
+    stored = -(-each // _STEP_BYTES) * _STEP_BYTES * sum(buffers) / GIB
     yield judged("bytes", "drop of free memory", stored, after - pooled - table)
 
 
