@@ -243,9 +243,13 @@ def _weighed(found: Iterable[_Candidate | Turn]) -> _Candidate | None:
     """What says most, or what is behind that; nothing of what a turn for the better made void."""
     best: _Candidate | None = None
     seen: dict[str, _Candidate] = {}
-    before, done = (best, seen), False
+    before, done, asked = (best, seen), False, False
     for one in found:
-        done = one is Turn.DONE
+        # What dies of a server that was asked to end complains of it.
+        if asked and isinstance(one, _Candidate) and one.weight < 3:
+            continue
+        asked = one is Turn.ASKED or (asked and one is not Turn.DONE)
+        done = one is Turn.DONE or (done and asked)
         if one is Turn.TESTS:
             before = best, dict(seen)
         elif one is Turn.PASSED:
@@ -254,7 +258,7 @@ def _weighed(found: Iterable[_Candidate | Turn]) -> _Candidate | None:
             best = one if best is None else max(best, one, key=_rank)
             if one.match:
                 seen.setdefault(one.match.rule.id, one)
-    # What does not say why, and nothing was wrong after pip had done it all.
+    # What does not say why, and nothing was wrong after pip had done it all or a server served.
     if best is None or (done and best.weight < 3):
         return None
     return next((seen[rule] for rule in best.behind if rule in seen), best)

@@ -67,14 +67,17 @@ def is_refused(line: str) -> bool:
 
 
 def goes_on(line: str) -> bool:
-    """True where a new step has begun or one ended well: what was wrong before was survived."""
+    """True where a new step has begun or one ended well, or a server is ready: what was wrong
+    before was survived."""
     return any(text in line for text in _STEPS) and bool(_GOES_ON.search(line))
 
 
 class Turn(Enum):
-    """What a log says between its errors: pip has done all; tests begin, and all passed."""
+    """What a log says between its errors: pip has done all, or a server serves; that server is
+    asked to end; tests begin, and all passed."""
 
     DONE = auto()
+    ASKED = auto()
     TESTS = auto()
     PASSED = auto()
 
@@ -82,8 +85,10 @@ class Turn(Enum):
 def turn(line: str) -> Turn | None:
     """What a line says has turned out well: of pytest's tests none failed, so that what they print
     are no errors."""
-    if "Successfully " in line and _DONE.search(line):
+    if any(text in line for text in _STEPS) and _DONE.search(line):
         return Turn.DONE
+    if ("SIGTERM" in line or "[shutdown]" in line) and _ASKED.search(line):
+        return Turn.ASKED
     if "test session starts" in line:
         return Turn.TESTS
     return Turn.PASSED if " passed" in line and _PASSED.match(line) else None
@@ -147,26 +152,30 @@ _MILD_BEGINS = re.compile(
 _RAISED = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _MILD_WITHIN = re.compile(
     r"(?i:\bwarning\b(?: #\S+)? ?:)|- WARNING -|\wWarning: |: note: | disabled: "
-    r"|Ignore import error|NCCL INFO|\bPASSED\b|\.\.\. ok$|\(ignored\)|\bTest +#?\d+.*Passed"
+    r"|Ignore import error|Will ignore error and continue|the state was deleted in TokenizerManager"
+    r"|tainting kernel|\b[Nn]o errors?\b|NCCL INFO|\bPASSED\b|\.\.\. ok$|\(ignored\)"
+    r"|\bTest +#?\d+.*Passed"
 )
 # Plain texts without one of which the pattern within a line cannot match.
 _MILD_WORDS = (
-    "warning", ": note: ", " disabled: ", "ignore import error", "nccl info", "passed", "... ok",
-    "(ignored)",
+    "warning", ": note: ", " disabled: ", "ignore ", "nccl info", "passed", "... ok",
+    "(ignored)", "the state was deleted", "tainting kernel", "no error",
 )  # fmt: skip
 
-_STEPS = ("[1/", "-- ", "Successfully ", ": checked out '")
+_READY = r"(?:The server is fired up and ready to roll!|Application startup complete\.)$"
+_STEPS = ("[1/", "-- ", "Successfully ", ": checked out '", "ready to roll", "startup complete")
 _GOES_ON = re.compile(
     r"^\s*\[1/\d+\] |\bSuccessfully (?:installed|built)\b|: checked out '"
-    r"|^\s*-- (?:Configuring|Generating) done"
+    rf"|^\s*-- (?:Configuring|Generating) done|{_READY}"
 )
-_DONE = re.compile(r"\bSuccessfully (?:installed|built) ")
+_DONE = re.compile(rf"\bSuccessfully (?:installed|built) |{_READY}")
+_ASKED = re.compile(r"^SIGTERM received\.|\[shutdown\] .*(?:shutdown triggered|signal=SIGTERM)$")
 _PASSED = re.compile(r"^(?:=+ )?\d+ passed\b(?!.*\b(?:failed|errors?)\b).* in \d")
 # Words without one of which a line is no error at all; one look saves the pattern.
 _WORDS = (
     "error", "fatal", "failed", "undefined reference", "not found", "no such", "denied",
     "killed", "***", "exception", "panicked", "core dumped", "segmentation", "cannot find",
-    "critical", "unable to", "could not",
+    "critical", "unable to", "could not", "╰─▶",
 )  # fmt: skip
 _REFUSED = re.compile(
     r"^\s*[^\s:]+(?::\d+:(?:\d+:)?|\(\d+\):) (?:fatal |catastrophic )?error\b"
@@ -178,14 +187,15 @@ _ECHO = re.compile(
     r"subprocess-exited-with-error|metadata-generation-failed|ninja: build stopped|^\s*FAILED:? "
     r"|CalledProcessError|Error compiling objects|ld returned \d+ exit status"
     r"|legacy-install-failure"
-    r"|[mM]ake(?:\[\d+\])?: \*\*\*|Failed (?:to build|building wheel)|[Cc]ould not build wheels"
+    r"|[mM]ake(?:\[\d+\])?: \*\*\*|[Cc]ould not build wheels"
+    r"|Failed (?:to (?:download and )?build|building wheel)|Call to `\S+` failed"
     r"|errors? occurred!|did not complete successfully|ailed to build installable wheels"
     r"|errors? (?:detected|generated)\b|Command .* (?:failed|returned non-zero)"
     r"|aborted due to (?:\w+ )?(?:previous )?errors?|could not compile|CMake build failed"
     r"|command .* failed with exit (?:code|status)|exit code: \d+|Error building extension"
     r"|Building wheel for .* (?:did not run|error)|build backend returned an error"
     r"|failed to run custom build command|sigquit from a child|error messages? above"
-    r"|process exited with"
+    r"|process exited with|See root cause above|\braised:$"
 )
 _ERROR = re.compile(
     r"(?:^|[\s:\]>)(|])(?:[\w.]*[A-Z]\w*Error|[eE]rror|ERROR|FATAL|[Ff]atal)"
@@ -198,4 +208,5 @@ _ERROR = re.compile(
     r"|: No such file or directory|: Permission denied|: cannot |[Cc]ore dumped"
     r"|^\s*(?:Killed|Segmentation fault|Aborted)\b|\bfailed: |^\*\*\* "
     r"|^\s*(?:Could not|Unable to|Cannot) |^E: |: unable to |Error response from daemon"
+    r"|^\s*╰─▶ "  # uv: why
 )

@@ -217,6 +217,15 @@ Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 ok
 => Exception: nobody knows this
 """,
+    "why uv builds nothing": """\
+  x Failed to download and build `a==2.8.1`
+=>   ╰─▶ Nobody knows this about `b`
+  help: `a` was included because `c` depends on it
+""",
+    "a compiler's wrapper": """\
+x.exc.BackendFailed: backend='inductor' raised:
+=> KeyError: 's4'
+""",
     "an index": """\
 Traceback (most recent call last):
   File 'z'
@@ -359,6 +368,7 @@ def test_one_look_finds_any_of_many_texts(texts: list[str], line: str) -> None:
 
 
 FULL = "No space left on device"
+LEAKED = "resource_tracker: There appear to be 1 leaked semaphore objects to clean up at shutdown"
 SOUND = {
     "a request as text": f'Received request: {{"text": "why {FULL}?"}}',
     "a request as SGLang logs it": f"Finish: obj=GenerateReqInput(text='RuntimeError: {FULL}')",
@@ -373,6 +383,28 @@ SOUND = {
     "versions that pip put up with": (
         "ERROR: pip's dependency resolver does not currently take into account all packages\n"
         "a 1 requires b==2, but you have b 3 which is incompatible.\nSuccessfully installed b-3"
+    ),
+    "what a server did without": "\n".join(
+        (
+            "Failed to load generation config for x: x does not appear to have a file named "
+            "generation_config.json.. Proceeding without it.",
+            f"Could not cache non-existence of file. Will ignore error and continue. Error: {FULL}",
+            "[g] Failed to initialize cutlass MXFP8 gemm on sm120. Error: Error Internal",
+            "The server is fired up and ready to roll!",
+        )
+    ),
+    "tactics that do not fit": (
+        "2025-11-11 06:41:27,319 - WARNING - autotuner.py:485 - flashinfer.jit: [Autotuner]: "
+        "Skipping tactic 15, due to failure while profiling: [x][ERROR] Assertion failed: "
+        "Failed to initialize cutlass TMA WS grouped gemm. Error: Error Internal"
+    ),
+    "the end that was asked for": "\n".join(
+        (
+            "INFO:     Application startup complete.",
+            "(A pid=1) INFO 08-02 11:46:06 [x.py:1] [shutdown] API server: shutdown triggered",
+            "(A pid=1) ERROR 08-02 11:46:06 [y.py:2] x.EngineDeadError: it encountered an issue.",
+            LEAKED,
+        )
     ),
 }
 
@@ -394,6 +426,15 @@ CITING = {
     f"{FULL}\n=== 1 failed, 203 passed in 3.2s ===": "tests of which one failed, after it",
     f"{FULL}\nSuccessfully installed b-3": "what says why stays",
 }
+
+
+def test_a_server_that_ends_unasked_has_a_cause() -> None:
+    ends = {LEAKED: "killed", "torch.OutOfMemoryError: CUDA out of memory": "gpu-memory"}
+    for end, rule in ends.items():
+        found = told(f"The server is fired up and ready to roll!\n{end}\n")
+        assert found is not None and (found.rule, found.line) == (rule, 2)
+    before = told(f"RuntimeError: it broke\nSIGTERM received. signum=None\n{LEAKED}\n")
+    assert before is not None and before.line == 1
 
 
 @pytest.mark.parametrize("log", CITING, ids=list(CITING.values()))

@@ -33,7 +33,8 @@ CRASHES = {
     "safetensors_rust.SafetensorError: Error while deserializing": "weights-damaged",
     "torch.distributed.DistBackendError: NCCL error in: x.cpp:1": "communication",
     "ValueError: Warning: the context_length (9) is greater than the derived": "context-length",
-    "KeyError: 'lm_head.weight'": "exception",
+    "KeyError: 'lm_head.weight'": "weights-unknown",
+    "KeyError: 'lm_head'": "exception",
 }
 
 
