@@ -31,15 +31,9 @@ def require_cards(stack: Stack, cards: Collection[str], arch: str, host: str) ->
     """Raise HostError when a stack is built for other GPUs than the host has or than was said.
 
     `cards` are the host's capabilities ("12.0"); a host without any builds for others only when
-    `arch` says so. Raises UnknownName for an `arch` that is none, or that the stack has no use for.
+    `arch` says so.
     """
-    if arch and not re.fullmatch(CAPABILITY, arch):
-        raise UnknownName(
-            f"--arch {arch!r} is no capability of a card",
-            remedy="write it like 12.0; how a component spells that is said in its recipe",
-        )
-    if arch and not stack.arch_list:
-        raise UnknownName(f"stack {stack.name} is built for no GPU", remedy="leave out --arch")
+    require_arch(stack, arch)
     wanted = {arch} if arch else set(cards)
     if not stack.arch_list or (wanted and wanted <= set(stack.arch_list)):
         return
@@ -55,6 +49,17 @@ def require_cards(stack: Stack, cards: Collection[str], arch: str, host: str) ->
         where=host,
         remedy="name a stack for that card with --stack; they are in recipes/stacks/",
     )
+
+
+def require_arch(stack: Stack, arch: str) -> None:
+    """Raise UnknownName for an `arch` that is none, or that the stack has no use for."""
+    if arch and not re.fullmatch(CAPABILITY, arch):
+        raise UnknownName(
+            f"--arch {arch!r} is no capability of a card",
+            remedy="write it like 12.0; how a component spells that is said in its recipe",
+        )
+    if arch and not stack.arch_list:
+        raise UnknownName(f"stack {stack.name} is built for no GPU", remedy="leave out --arch")
 
 
 def _number(version: str) -> tuple[int, ...]:

@@ -25,6 +25,8 @@ def run(
     if not question.strip():
         given = typed("ask", {"profile": profile, "host": host})
         raise UnknownName("what to ask?", remedy=f'{given} --question "..."')
+    if not question.isascii() and any("\ud800" <= sign <= "\udfff" for sign in question):
+        raise UnknownName("the question is no text: it has bytes that are no UTF-8")
     inventory = catalog.inventory(root)
     target = inventory.host(host)
     wanted = recipes.profile(root, recipes.profile_name(inventory, target, profile)).value

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import importlib
 import io
+import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +27,7 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
     from firstlight.effects.console import Console
 
     _spell_out()
+    _be_at_home()
     with Console(sys.stderr if json else sys.stdout, debug) as console:
         try:
             story = importlib.import_module(f"firstlight.flows.{verb}")
@@ -51,9 +55,16 @@ def run(verb: str, root: Path, *, debug: bool = False, json: bool = False, **opt
 
 def heed(argv: Sequence[str], collection: Any) -> None:
     """Exit with 2 where `invoke` was given a verb or a flag that is none: it names no nearest."""
+    _end_with_reader(argv)
     wrong = wrong_word(argv, collection)
     if wrong:
         _leave(f"error: {wrong}", 2, False)
+
+
+def _end_with_reader(argv: Sequence[str]) -> None:
+    """Invoke's own lists end in a traceback where their reader left: `invoke --list | head -1`."""
+    if {*argv[1:2], *argv[-1:]} & {"--list", "-l", "--help", "-h"}:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def _typed(verb: str, story: Callable[..., Any], options: Mapping[str, Any]) -> str:
@@ -92,6 +103,15 @@ def _spell_out() -> None:
     """What standard output cannot hold is spelled out, `\\u2603`: no text is worth a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _be_at_home() -> None:
+    """A service may start without HOME, and bash then finds ours below `/`: the account has one."""
+    if not os.environ.get("HOME"):
+        import pwd
+
+        with contextlib.suppress(KeyError):
+            os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
 
 
 def _takes_all() -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from firstlight import __version__
-from firstlight.build.base import require_base, require_cards
+from firstlight.build.base import require_arch, require_base, require_cards
 from firstlight.build.capacity import Need, explain, findings, room, share
 from firstlight.build.choose import Choice, choose, with_needs
 from firstlight.build.order import Order, release_of
@@ -45,6 +45,8 @@ class Wish:
 def wished(root: Path, wish: Wish, host_root: PurePosixPath) -> dict[Python, Order]:
     """What that would mean for each CPython that will do, the most wanted first."""
     orders = all_orders(root, wish.stack, host_root, wish.component)
+    for one in orders.values():
+        require_arch(one.stack, wish.arch)
     return {python: one for python, one in orders.items() if wish.python in (None, python)}
 
 

@@ -12,12 +12,12 @@ Flags = Mapping[str, bool]
 
 @dataclass(frozen=True)
 class Misspelt:
-    """A word that is none, what it stands for, those that there are, and what shows them all."""
+    """A word that is none, what it stands for, those that there are, and what to do."""
 
     word: str
     kind: str
     known: tuple[str, ...]
-    shows: str
+    remedy: str
 
 
 def wrong_word(argv: Sequence[str], collection: Any) -> str:
@@ -41,33 +41,43 @@ def wrong_word(argv: Sequence[str], collection: Any) -> str:
     from firstlight.core.schema import nearest
 
     near = nearest(wrong.word, wrong.known)
-    return f"no {wrong.kind} {wrong.word!r}{near}\n  -> `{wrong.shows}` shows them all"
+    return f"no {wrong.kind} {wrong.word!r}{near}\n  -> {wrong.remedy}"
 
 
 def misspelt(words: Sequence[str], verbs: Mapping[str, Flags], own: Flags) -> Misspelt | None:
     """The first word that is no verb, no flag of the verb before it, none of `own`, and no value.
 
-    What comes after `--`, or after a short flag, which may take a value, is not looked at.
+    A flag that takes a value and ends the line is one as well. What comes after `--`, or after a
+    short flag, which may take a value, is not looked at.
     """
     flags: dict[str, bool] = {}
     verb, rest = "", iter(words)
     for word in rest:
         flag = word.partition("=")[0]
-        if word == "--" or (word.startswith("-") and not word.startswith("--")):
+        if word == "--" or (not word.startswith("--") and word[:2] in own):
             return None
-        if not word.startswith("--"):
+        if not word.startswith("-"):
             if word not in verbs:
-                return Misspelt(word, "verb", tuple(verbs), "invoke --list")
+                return Misspelt(word, "verb", tuple(verbs), _for_verbs(verb))
             verb, flags = word, {**own, **verbs[word]}
         elif flag not in flags:
-            return Misspelt(flag, f"flag of {verb}", tuple(verbs[verb]), f"invoke {verb} --help")
-        elif flags[flag] and "=" not in word and flag != "--help":
-            next(rest, None)
+            known, shown = tuple(verbs[verb]), f"`invoke {verb} --help` shows them all"
+            return Misspelt(flag, f"flag of {verb}", known, shown)
+        elif "=" in word and not flags[flag]:
+            return Misspelt(word, "value for", (), f"say `{flag}`, without one")
+        elif flags[flag] and "=" not in word and flag != "--help" and next(rest, None) is None:
+            return Misspelt(flag, "value after", (), f"`invoke {verb} --help` shows what it takes")
     return None
 
 
+def _for_verbs(before: str) -> str:
+    shown = "`invoke --list` shows them all"
+    return f"{shown}; `invoke {before} --help`, which flags take words" if before else shown
+
+
 def _flags(context: Any) -> Flags:
-    found = {name: bool(one.takes_value) for name, one in context.flags.items()}
+    names = (*context.flags, *context.flags.aliases)
+    found = {name: bool(context.flags[name].takes_value) for name in names}
     return {**found, **dict.fromkeys(context.inverse_flags, False)}
 
 

@@ -12,6 +12,7 @@ from tests.flows.tiny import Tiny, refused
 from tests.flows.watching import wait_for
 
 KERNELS = ("build", "--stack", "kernels-cu130-sm120")
+ARCH = ("--arch", "12.0")
 TOGETHER = [
     (("--cancel", "--component", "sglang"), "--cancel ends every build of a host"),
     (("--cancel", "--twice"), "--cancel ends every build of a host"),
@@ -40,6 +41,17 @@ def test_flags_that_do_not_go_together(tiny: Tiny, flags: tuple[str, ...], told:
 def test_what_cannot_be_built(tmp_path: Path, flags: tuple[str, ...], told: str) -> None:
     project = make_project(tmp_path, [{"name": "local", "root": str(tmp_path / "root")}])
     assert told in refused(project.invoke(*KERNELS, *flags, "--dry-run"), 2)
+
+
+def test_an_arch_is_read_where_all_is_in_place_too(tiny: Tiny) -> None:
+    tiny.project.invoke("build", check=True)
+    assert "stack tiny is built for no GPU" in refused(tiny.project.invoke("build", *ARCH), 2)
+
+
+def test_a_question_that_is_no_text_is_told_as_that(tmp_path: Path) -> None:
+    project = make_project(tmp_path, [{"name": "local"}])
+    asked = project.invoke("ask", "--question", "\udcff")
+    assert "the question is no text: it has bytes that are no UTF-8" in refused(asked, 2)
 
 
 def test_a_stack_may_be_named_where_there_is_no_profile(tmp_path: Path) -> None:

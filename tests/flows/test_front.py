@@ -1,6 +1,8 @@
 """What the front desk prints, whatever the terminal's encoding can hold."""
 
 import json
+import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -38,3 +40,13 @@ def test_json_is_json_in_every_encoding(tmp_path: Path, encoding: str) -> None:
     out = explained(tmp_path, "json", encoding)
     assert "☃ ü" in json.dumps(json.loads(out.decode(encoding)), ensure_ascii=False)
     assert ("☃".encode() in out) is (encoding == "utf-8")
+
+
+@pytest.mark.parametrize("home", [None, ""])
+def test_without_home_it_is_the_accounts(home: str | None) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "HOME"}
+    env |= {} if home is None else {"HOME": home}
+    line = [sys.executable, "-m", "invoke", "status", "--json"]
+    done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+    account = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert Path(json.loads(done.stdout)["root"]) == account / ".local/share/firstlight"

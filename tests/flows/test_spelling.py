@@ -15,7 +15,7 @@ VERBS = {
     "build": {"--host": True, "--dry-run": False},
     "ask": {"--question": True, "--host": True},
 }
-OWN = {"--help": True, "--echo": False}
+OWN = {"--help": True, "--echo": False, "-e": False}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,10 @@ OWN = {"--help": True, "--echo": False}
         ("build --host gpu01 --dry", "--dry", "flag of build"),
         ("build --host gpu01 ask --dry-run", "--dry-run", "flag of ask"),
         ("build --host --dry-run --dry", "--dry", "flag of build"),
+        ("ask -q hello", "-q", "flag of ask"),
+        ("build --host", "--host", "value after"),
+        ("build --dry-run=yes --host", "--dry-run=yes", "value for"),
+        ("build --host gpu01 ask --question", "--question", "value after"),
     ],
 )
 def test_the_first_word_that_is_none(line: str, word: str, kind: str) -> None:
@@ -45,6 +49,7 @@ def test_the_first_word_that_is_none(line: str, word: str, kind: str) -> None:
         "ask --question=--hots --host=",
         "build --help",
         "build --echo",
+        "build --host=",
         "build -e whatever",
         "build -- --hots",
     ],
@@ -61,6 +66,12 @@ def test_words_that_invoke_takes_are_left_alone(line: str) -> None:
         (("stop", "--dry"), "error: no flag of stop '--dry'; did you mean '--dry-run'?\n"),
         (("ship", "--form", "x"), "error: no flag of ship '--form'; did you mean '--from'?\n"),
         (("check", "--debug", "--jsno"), "did you mean '--json'?\n  -> `invoke check --help`"),
+        (("ask", "-q", "x"), "-> `invoke ask --help` shows them all"),
+        (
+            ("status", "--host"),
+            "no value after '--host'\n  -> `invoke status --help` shows what it",
+        ),
+        (("ask", "Why is it so?"), "shows them all; `invoke ask --help`, which flags take words\n"),
     ],
 )
 def test_invoke_names_the_nearest(words: tuple[str, ...], told: str) -> None:
@@ -68,3 +79,19 @@ def test_invoke_names_the_nearest(words: tuple[str, ...], told: str) -> None:
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("words", [("status", "-h"), ("status", "--help"), ("-l",)])
+def test_short_flags_of_invoke_itself_work(words: tuple[str, ...]) -> None:
+    line = [sys.executable, "-m", "invoke", *words]
+    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("shown", ["--list", "--help build"])
+def test_a_list_whose_reader_left_ends_without_a_word(shown: str) -> None:
+    # Nobody reads: the other end is closed before anything is written.
+    line = 'exec 3> >(exit 0); wait $!; "$@" >&3'
+    words = ("bash", "-c", line, "bash", sys.executable, "-m", "invoke", *shown.split())
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (128 + 13, "")
