@@ -5,11 +5,14 @@ Tuned so that a sound text is almost never called broken: a finding fails a serv
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+
+from firstlight.serve import salad
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ def one_character(text: str) -> Finding | None:
     for run in _RUN.finditer(text):
         char, length = run[1], len(run[0])
         limit = 160 if char in _RULING else 10 if char in _SUSPECT else 24
-        if char == "#" and not text[run.end() :].strip() and not _begins_line(text, run.start()):
-            limit = 10
+        if char in _ENDLESS and not text[run.end() :].strip() and _follows(text, run.start(), char):
+            limit = _ENDLESS[char]
         alone = length >= 6 and length >= 0.9 * len(text.strip())
         if length >= limit or alone:
             return Finding("one character", f"{char!r} {length} times in a row")
@@ -54,12 +57,20 @@ def tail_loop(text: str) -> Finding | None:
     for period, match in enumerate(_z_values(tail[::-1])):
         if not period:
             continue
-        covered = match + period
-        needed = 3.0 if period >= 80 else 4.0 if period >= 20 else 6.0
-        if covered >= max(80, needed * period) and _has_words(tail[-period:]):
-            unit = tail[-period:].strip()[:60]
-            return Finding("loop", f"{unit!r} {covered // period} times at the end")
+        covered, unit = match + period, tail[-period:]
+        if covered >= _too_far(unit):
+            return Finding("loop", f"{unit.strip()[:60]!r} {covered // period} times at the end")
     return None
+
+
+def _too_far(unit: str) -> float:
+    """How many characters of a text's end one piece of it may fill at most."""
+    period = len(unit)
+    if _has_words(unit):
+        needed = 3.0 if period >= 80 else 4.0 if period >= 20 else 5.0 if " " in unit else 6.0
+        return max(30.0, 12.0 * period) if _HAN.fullmatch(unit) else max(80.0, needed * period)
+    # No drawing and no table repeats these.
+    return max(40.0, 15.0 * period) if _STUTTERED.intersection(unit) else math.inf
 
 
 def repeated_phrases(text: str) -> Finding | None:
@@ -67,7 +78,9 @@ def repeated_phrases(text: str) -> Finding | None:
     words = _WORD.findall(text.lower())
     for start in range(0, max(1, len(words) - _STRETCH + 1), _STRETCH // 2):
         stretch = words[start : start + _STRETCH]
-        if len(stretch) < _STRETCH // 2 or sum(map(str.isdigit, stretch)) > len(stretch) / 3:
+        # Of numbers, and of letters that stand alone, sound tables are made.
+        figures = sum(word.isdigit() or len(word) == 1 for word in stretch)
+        if len(stretch) < _STRETCH // 2 or figures > len(stretch) / 3:
             continue
         threes = list(zip(stretch, stretch[1:], stretch[2:], strict=False))
         share = 1 - len(set(threes)) / len(threes)
@@ -94,11 +107,32 @@ def replacement_characters(text: str) -> Finding | None:
     return Finding("replacement characters", f"{count} of U+FFFD") if count else None
 
 
+def mojibake(text: str) -> Finding | None:
+    """UTF-8 that was read as Latin-1: `Ã¼` for an umlaut, `â€™` for an apostrophe."""
+    found = _MOJIBAKE.findall(_CODE.sub(" ", text))
+    return Finding("mojibake", " ".join(found[:3])) if len(found) > 2 else None
+
+
 def special_tokens(text: str) -> Finding | None:
-    """Control tokens of a chat template in the answer; those quoted as code do not count."""
+    """Control tokens of a chat template in the answer; those quoted as code do not count.
+
+    Markers of tool calls are not among them: without a parser they belong to the answer.
+    """
     bare = _CODE.sub(" ", text)
     found = _SPECIAL.findall(bare)
+    if bare.rstrip().endswith("</s>") and "<s>" not in bare:
+        found.append("</s>")
     return Finding("special tokens", " ".join(found[:3])) if found else None
+
+
+def _of(kind: str, look: Callable[[str], str | None]) -> Callable[[str], Finding | None]:
+    """A look of the salad room as a detector."""
+
+    def detector(text: str) -> Finding | None:
+        evidence = look(text)
+        return Finding(kind, evidence) if evidence else None
+
+    return detector
 
 
 _TAIL = 3000
@@ -107,14 +141,23 @@ _RUN = re.compile(r"([^\s\u2800])\1{5,}")  # U+2800 is a blank of Braille drawin
 _RULING = frozenset("-=_*~.#|+─━│┃═║┌┐└┘├┤┬┴┼╔╗╚╝╠╣█▓▒░▄▀/\\0123456789")
 # Token 0 of many vocabularies: what a model of NaNs says.
 _SUSPECT = frozenset('!"?')
+# Of these a run behind other text, with nothing after it, is no ruler.
+_ENDLESS = {"#": 10, "-": 30, "=": 30}
 _WORD = re.compile(r"[^\W_]+")
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _SPECIAL = re.compile(
-    r"<\|(?:im_start|im_end|endoftext|end_of_text|begin_of_text|eot_id|start_header_id"
-    r"|end_header_id|system|user|assistant|pad|unk)\|>|<unused\d+>|<0x[0-9A-F]{2}>|\[UNK_BYTE_"
-    r"|(?:\[/?INST\]\s*){2,}|<(?:pad|unk|bos|eos)>|(?:</?s>\s*){2,}"
+    r"<[|\uff5c](?!\w*?(?:tool|python|plugin|action|function|arg))[A-Za-z][\w▁]{2,40}[|\uff5c]>"
+    r"|<unused\d+>|<extra_id_\d+>|<0x[0-9A-F]{2}>|\[UNK_BYTE_|\[(?:control_|unused)\d+\]"
+    r"|<(?:start|end)_of_turn>|(?:\[/?INST\]\s*){2,}|<(?:pad|unk|bos|eos)>|(?:</?s>\s*){2,}"
+    r"|\u2047"  # what SentencePiece writes for an unknown token
 )
-_PADDING = re.compile(r"[ \t\u00a0\u2800]{3,}")
+_MOJIBAKE = re.compile(
+    r"\u00c3[\u0080-\u00bf\u0160\u0178\u017d]|\u00e2\u20ac[\u2122\u0153\u009d\u201c\u201d\u00a6\u02dc]"
+    r"|[\u00d0\u00d1][\u0080-\u00bf]"
+)
+_HAN = re.compile(r"[\u4e00-\u9fff]{2,}")
+_STUTTERED = frozenset(",;\"'`?!")
+_PADDING = re.compile(r"[ \t\u00a0\u2800]{2,}")
 _RULER = re.compile(r"([-=_*~.#|+─━═:] ?)\1{5,}")
 
 _DETECTORS: tuple[Callable[[str], Finding | None], ...] = (
@@ -123,17 +166,30 @@ _DETECTORS: tuple[Callable[[str], Finding | None], ...] = (
     repeated_phrases,
     stuttering_word,
     replacement_characters,
+    mojibake,
     special_tokens,
+    _of("loop", salad.looping_syllables),
+    _of("mixed scripts", salad.mixed_scripts),
+    _of("word salad", salad.glued_words),
+    _of("word salad", salad.no_small_words),
+    _of("word salad", salad.few_words_thrown),
+    _of("word salad", salad.thrown_characters),
+    _of("raw pieces of tokens", salad.raw_pieces),
 )
 
 
 def _squeezed(text: str) -> str:
     """Padding and rulers of tables and drawings cut short: they repeat in sound texts too."""
-    return _RULER.sub(r"\1\1", _PADDING.sub("  ", text.rstrip()))
+    return _RULER.sub(r"\1\1", _PADDING.sub(" ", text.rstrip()))
 
 
 def _begins_line(text: str, at: int) -> bool:
     return not text[text.rfind("\n", 0, at) + 1 : at].strip()
+
+
+def _follows(text: str, at: int, char: str) -> bool:
+    """True where a run stands behind other text of its line; of rulers, behind a letter."""
+    return not _begins_line(text, at) and (char == "#" or text[at - 1].isalnum())
 
 
 def _has_words(unit: str) -> bool:

@@ -30,6 +30,18 @@ BROKEN = {
     "Paris.<|im_end|>\n<|im_start|>user": "special tokens",
     "Paris<unused12>": "special tokens",
     "a <pad> b": "special tokens",
+    "Paris.</s>": "special tokens",
+    "Paris<|reserved_special_token_5|>": "special tokens",
+    "Four.<\uff5cend\u2581of\u2581sentence\uff5c>": "special tokens",
+    "<start_of_turn>model": "special tokens",
+    "Rome[control_12] Paris": "special tokens",
+    "Rome \u2047 Paris": "special tokens",
+    "Well then" + "-" * 40: "one character",
+    "So, " + '**_ "_ ' * 20: "loop",
+    ", " * 30: "loop",
+    "好的" * 20: "loop",
+    "Once there was the king of the hills and " + "the king of the hills and " * 5: "loop",
+    "The story of " + "the very old " * 7: "loop",
 }
 
 
@@ -93,10 +105,10 @@ def test_a_unit_said_twenty_times_at_the_end_is_seen(unit: str) -> None:
 
 
 def test_recorded_texts(shared: Path) -> None:
-    """Figures reached on the recorded rows: 0 of 115 good ones alarmed, 39 of 76 bad ones seen.
+    """Figures reached on the recorded rows: 0 of 115 good ones alarmed, 54 of 76 bad ones seen.
 
-    Seen of the kinds that these detectors are for: 34 of 40. The rest (subtle, salad, mixed
-    scripts) needs the language of a text and is not looked for here.
+    Seen of the kinds that these detectors are for: 51 of 59. Not looked for, since they need the
+    sense of a text: subtle, truncated, in a wrong language.
     """
     lines = (shared / "data" / "coherence.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
@@ -104,12 +116,12 @@ def test_recorded_texts(shared: Path) -> None:
     bad = [row for row in rows if row["label"] == "bad"]
     alarms = [row["id"] for row in good if findings(row["output"] or "")]
     seen = [row["id"] for row in bad if findings(row["output"] or "")]
-    ours = {"empty", "single-char", "repeat", "degrading", "control-tokens"}
-    near = [row for row in bad if row["kind"] in ours]
+    beyond = {"subtle", "truncated", "wrong-language"}
+    near = [row for row in bad if row["kind"] not in beyond]
     hits = sum(row["id"] in seen for row in near)
     print(f"false alarms {len(alarms)}/{len(good)} {alarms}")
     print(f"seen {len(seen)}/{len(bad)}, of the kinds looked for {hits}/{len(near)}")
     assert len(good) >= 115 and len(bad) >= 76
-    assert len(alarms) <= 1
-    assert len(seen) >= 37
-    assert hits >= 0.8 * len(near)
+    assert not alarms
+    assert len(seen) >= 54
+    assert hits >= 0.85 * len(near)
