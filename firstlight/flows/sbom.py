@@ -30,7 +30,7 @@ case $root in '~/'*) root=$HOME/${{root:2}} ;; esac
 shift
 for release in "$@"; do
   home=$root/releases/$release
-  [ -e "$home/manifest.json" ] || continue
+  [ -s "$home/manifest.json" ] || continue
   tell manifest "$home/manifest.json" || return
   for receipt in "$home"/receipts/*.json; do
     [ ! -e "$receipt" ] || tell receipt "$receipt" || return
@@ -40,6 +40,7 @@ done
 printf '{MARK}\\tend\\n'
 """
 
+_AGAIN = "remove the manifest.json of that release, and `invoke build` makes it again"
 # The end of the year 9999: no later time can be written.
 _LAST_S = 253_402_300_799
 
@@ -66,7 +67,7 @@ def run(root: Path, console: Console, *, host: str = "", stack: str = "") -> Rep
         raise HostError(
             f"what a release says of itself cannot be told: {type(error).__name__}: {error}",
             where=target.name,
-            remedy="was it made by another version of firstlight? build it again",
+            remedy=f"was it made by another version of firstlight? {_AGAIN}",
         ) from None
     return Report(text, json.loads(text))
 
@@ -82,7 +83,7 @@ def _read(shell: Shell, ids: list[str]) -> tuple[Mapping[str, Any] | None, list[
         found = [(key, json.loads(text)) for key, text in answers[:-1]]
     except ValueError as error:
         what = f"a manifest or receipt below {shell.host.root}/releases is no JSON: {error}"
-        raise HostError(what, where=shell.host.name, remedy="build that release again") from None
+        raise HostError(what, where=shell.host.name, remedy=_AGAIN) from None
     manifests = [data for key, data in found if key == "manifest"]
     return next(iter(manifests), None), [data for key, data in found if key == "receipt"]
 

@@ -21,10 +21,13 @@ if [ -w "$near" ]; then tell writable yes; else
   tell writable no "$near" "${disk:-}"
 fi
 [ -r "$root/route" ] && tell route "$(head -n 1 "$root/route")"
-# A folder without its manifest is what a server's caches made of a release that is gone.
+# A folder without its manifest is what a server's caches made of a release that is gone. A machine
+# that lost its power may have left a file its name and no content: that release is to be made again.
 for path in "$root"/releases/*/manifest.json; do
+  [ -s "$path" ] || continue
   path=${path%/manifest.json}
   case $path in *.partial | *.old | */'*') continue ;; esac
+  [ ! -e "$path/capabilities.json" ] || [ -s "$path/capabilities.json" ] || continue
   tell release "${path##*/}"
 done
 each artifact "$root/store"

@@ -99,7 +99,8 @@ def read_capabilities(text: str, file: str) -> Capabilities:
         raise HostError(
             f"the release's list of flags cannot be read: {place or 'text'}: {first['msg']}",
             where=file,
-            remedy="the release is damaged; build it again",
+            remedy="the release is damaged: remove the manifest.json beside that file, and `invoke "
+            "build` makes it again",
         ) from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
@@ -39,3 +40,29 @@ def test_what_is_not_built_says_how_to_build_it(tiny: Tiny) -> None:
     message = refused(tiny.project.invoke("sbom"), 3)
     assert "local: stack tiny, as it is locked now, is not built there" in message
     assert "-> invoke build --host local --stack tiny" in message
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "capabilities.json"])
+def test_a_release_whose_papers_lost_their_content_is_made_again(tiny: Tiny, name: str) -> None:
+    """What a machine that lost its power may leave: the file's name, and nothing in it."""
+    tiny.project.invoke("build", check=True)
+    (paper,) = tiny.root.glob(f"releases/*/{name}")
+    whole = paper.read_text()
+    paper.write_text("")
+    seen = tiny.project.invoke("status", "--json", check=True).stdout
+    assert json.loads(seen)["releases"] == []
+    assert "is built" in tiny.project.invoke("build", check=True).stdout
+    assert paper.read_text() == whole
+
+
+def test_a_damaged_manifest_is_told_with_a_way_that_works(tiny: Tiny) -> None:
+    tiny.project.invoke("build", check=True)
+    (paper,) = tiny.root.glob("releases/*/manifest.json")
+    paper.write_text("{")
+    message = refused(tiny.project.invoke("sbom"), 3)
+    assert (
+        "-> remove the manifest.json of that release, and `invoke build` makes it again" in message
+    )
+    paper.unlink()
+    tiny.project.invoke("build", check=True)
+    tiny.project.invoke("sbom", check=True)

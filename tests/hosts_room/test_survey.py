@@ -31,8 +31,10 @@ def test_finished_things_are_seen_and_partial_ones_are_not(tmp_path: Path) -> No
     for place in ("releases/r1", "releases/r2.partial", "models/m", "store/s", "wheels/ab"):
         (root / place).mkdir(parents=True)
     (root / "releases/husk/cache").mkdir(parents=True)
+    (root / "releases/lost-power").mkdir()
+    (root / "releases/lost-power/manifest.json").touch()
     for release in ("r1", "r2.partial"):
-        (root / "releases" / release / "manifest.json").touch()
+        (root / "releases" / release / "manifest.json").write_text("{}")
     (root / "wheels/ab/x.whl").touch()
     (root / "wheels/ab/y.whl.partial").touch()
     (root / "route").write_text("controller\n")

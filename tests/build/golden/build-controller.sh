@@ -186,7 +186,9 @@ enough_space() { # $1 = folder, $2 = MiB that are needed
 root=$1 home=$2 need=$3 python=$4 uv_wheel=$5 requirements=$6 manifest=$7 program=$8 engine=$9
 shift 9
 # What is left are the folders of the artifacts, made on this host.
-[ ! -e "$home/manifest.json" ] || exit 0
+if [ -s "$home/manifest.json" ]; then
+  [ "$engine" != none ] && [ ! -s "$home/capabilities.json" ] || exit 0
+fi
 enough_space "$root" "$need"
 rm -rf -- "$home.partial"
 trap 'rm -rf -- "$home.partial"' EXIT
