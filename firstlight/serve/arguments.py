@@ -74,7 +74,7 @@ def _repeated(uses: list[_Use], capabilities: Capabilities) -> Iterator[Finding]
     """The engine would take the last of two, whatever its spelling."""
     given: dict[str, str] = {}
     for use in uses:
-        primary = capabilities.options.get(use.option)
+        primary = _owner(use.option, capabilities)
         left_out = use.value is None or use.value is False
         if primary is None or left_out or capabilities.flags[primary].is_repeated:
             continue
@@ -87,9 +87,10 @@ def _faults_of(use: _Use, capabilities: Capabilities) -> Iterator[Finding]:
     if not use.option.startswith("--"):
         yield use.place, f"{use.name!r} follows no flag; a flag starts with --"
         return
-    primary = capabilities.options.get(use.option)
-    if primary is None:
+    if use.option not in capabilities.options:
         yield use.name_place, _unknown(use, capabilities)
+    primary = _owner(use.option, capabilities)
+    if primary is None:
         return
     flag = capabilities.flags[primary]
     if flag.deprecated:
@@ -99,6 +100,14 @@ def _faults_of(use: _Use, capabilities: Capabilities) -> Iterator[Finding]:
         yield (*use.place, *inner), f"{use.name} {message}"
     if use.value is False and not use.is_text:
         yield from _unsaid(use, flag)
+
+
+def _owner(option: str, capabilities: Capabilities) -> str | None:
+    """The flag that the engine takes an option for, abbreviated or not; None where it refuses."""
+    if option in capabilities.options or not capabilities.abbreviations:
+        return capabilities.options.get(option)
+    owners = {capabilities.options[name] for name in _longer(option, capabilities)}
+    return owners.pop() if len(owners) == 1 else None
 
 
 def _unknown(use: _Use, capabilities: Capabilities) -> str:
@@ -145,7 +154,7 @@ def _value_faults(use: _Use, flag: Flag) -> Iterator[Finding]:
     elif value is True:
         if flag.nargs not in ("?", "*"):
             yield (), "needs a value"
-    elif flag.takes_json:
+    elif flag.takes_json and not (use.is_text and isinstance(value, list)):
         if isinstance(value, str) and not _is_json(value):
             yield (), "expects JSON; write it as keys and values, or as a list"
     elif isinstance(value, list):

@@ -88,6 +88,7 @@ def test_a_bad_choice_is_told_the_nearest() -> None:
         (["--tp-size=x"], 0, "--tp-size expects a whole number; got 'x'"),
         (["--tp-size"], 0, "--tp-size needs a value"),
         (["--tp-size", "1", "2"], 0, "--tp-size takes one value; got 2"),
+        (["--override", '{"a":', "1}"], 0, "--override takes one value; got 2"),
         (["--trust-remote-code", "yes"], 0, "--trust-remote-code takes no value; leave it out"),
         (["--nsa-backend", "x"], 0, "--nsa-backend is deprecated in sglang 9.9; write --log-level-http instead"),
         (["--cuda-graph-max", "1"], 0, "--cuda-graph-max is ambiguous in sglang 9.9: --cuda-graph-max-bs-decode, --cuda-graph-max-bs-prefill; write one in full"),
@@ -100,6 +101,17 @@ def test_a_bad_choice_is_told_the_nearest() -> None:
 def test_bad_extra_arguments(words: list[str], index: int, message: str) -> None:
     extra = "extra_args:\n" + "".join(f"  - {json.dumps(word)}\n" for word in words)
     assert checked(text("label: [a]", extra)) == [f"{FILE}:{10 + index}:5: {message}"]
+
+
+def test_an_abbreviation_is_told_with_its_value_and_its_double() -> None:
+    faults = checked(text("tp: eight", "extra_args: [--mem-fraction, x, --tp-size, '8']\n"))
+    assert faults == [
+        f"{FILE}:8:3: tp is an abbreviation; write tp_size",
+        f"{FILE}:8:7: tp expects a whole number; got 'eight'",
+        f"{FILE}:9:14: --mem-fraction expects a number; got 'x'",
+        f"{FILE}:9:14: --mem-fraction is an abbreviation; write --mem-fraction-static",
+        f"{FILE}:9:33: --tp-size repeats tp; give it once",
+    ]
 
 
 def test_two_spellings_of_one_flag_are_told() -> None:
