@@ -2,7 +2,8 @@
 
 The engine asks the configuration and not the file (0.5.23 configs/hy_v4.py, configs/glm5_next.py;
 transformers 5.19 configuration_glm_moe_dsa.py, configuration_deepseek_v32.py). A key that is there
-and null stays null.
+and null stays null. The file of a multimodal model may leave out of its `text_config` whatever is
+as usual: Gemma 3 of 12 B names no head dim, which is 256 and not hidden size by heads.
 """
 
 from __future__ import annotations
@@ -24,6 +25,50 @@ _DEFAULTS: Mapping[str, Mapping[str, object]] = {
     },
     "Glm5NextForConditionalGeneration": {"qk_rope_head_dim": 0, "num_nextn_predict_layers": 1},
 }
+_SHAPE = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+)
+# The same by `model_type`, which transformers 4.57 and 5.12 have alike: layers, hidden size, heads,
+# heads of K and V, head dim; 0 where there is no number of its own.
+_SHAPES: Mapping[str, tuple[int, int, int, int, int]] = {
+    "gemma": (28, 3072, 16, 16, 256),
+    "gemma2": (26, 2304, 8, 4, 256),
+    "gemma3_text": (26, 2304, 8, 4, 256),
+    "gemma3n_text": (35, 2048, 8, 2, 256),
+    "gpt_oss": (36, 2880, 64, 8, 64),
+    "llama": (32, 4096, 32, 0, 0),
+    "llama4_text": (48, 5120, 40, 8, 128),
+    "mistral": (32, 4096, 32, 8, 0),
+    "mixtral": (32, 4096, 32, 8, 0),
+    "qwen2": (32, 4096, 32, 32, 0),
+    "qwen3": (32, 4096, 32, 32, 128),
+    "qwen3_5_text": (32, 4096, 16, 4, 256),
+    "qwen3_next": (48, 2048, 16, 2, 256),
+    "qwen3_vl_text": (32, 4096, 32, 32, 128),
+}
+# The head dim alone, for facts that have no `model_type`.
+_HEAD_DIMS: Mapping[str, int] = {
+    "EmbeddingGemmaModel": 256,
+    "Gemma2ForCausalLM": 256,
+    "Gemma2ForSequenceClassification": 256,
+    "Gemma3ForCausalLM": 256,
+    "Gemma3ForConditionalGeneration": 256,
+    "Gemma3TextModel": 256,
+    "Gemma3nForCausalLM": 256,
+    "Gemma3nForConditionalGeneration": 256,
+    "GemmaForCausalLM": 256,
+    "GptOssForCausalLM": 64,
+    "Llama4ForConditionalGeneration": 128,
+    "NemotronHForCausalLM": 128,
+    "Qwen3ForCausalLM": 128,
+    "Qwen3NextForCausalLM": 256,
+    "Qwen3_5ForConditionalGeneration": 256,
+    "Qwen3_5MoeForConditionalGeneration": 256,
+}
 # Of the classes with a sparse index, those whose configuration has a default of `index_topk`, and
 # those whose configuration has learnable sinks.
 INDEXED_ALWAYS = frozenset(name for name, keys in _DEFAULTS.items() if "index_topk" in keys)
@@ -32,10 +77,19 @@ SINKS_ALWAYS = frozenset(name for name, keys in _DEFAULTS.items() if keys.get("l
 
 def filled(name: str, text: Config) -> Config:
     """The keys of the language model, with what its class has where it has none."""
-    whole = {**_DEFAULTS.get(name, {}), **text}
+    whole = {**_shape(name, text), **_DEFAULTS.get(name, {}), **text}
     if name == "Spark2_5ForCausalLM":
         return _spark(whole)
     return _glm5_next(whole) if name == "Glm5NextForConditionalGeneration" else whole
+
+
+def _shape(name: str, text: Config) -> dict[str, object]:
+    dim = _HEAD_DIMS.get(name)
+    sizes = _SHAPES.get(str(text.get("model_type")), (0, 0, 0, 0, dim or 0))
+    # A dim under another name is no dim that was left out.
+    named = any(text.get(key) is not None for key in ("attention_head_dim", "kv_channels"))
+    pairs = zip(_SHAPE, sizes, strict=True)
+    return {key: n for key, n in pairs if n and not (named and key == "head_dim")}
 
 
 def _spark(text: Config) -> Config:

@@ -13,7 +13,7 @@ from contextlib import suppress
 Config = Mapping[str, object]
 
 # Where multimodal checkpoints keep the language model, outermost first.
-_INNER = ("thinker_config", "text_config", "llm_config", "language_config", "language_model")
+INNER = ("thinker_config", "text_config", "llm_config", "language_config", "language_model")
 _SENSES = ("vision_config", "audio_config", "vision_tower", "visual", "vision", "video_config")
 # Objects that are no parts: the engine puts one in place of the other.
 _WHOLE = ("quantization_config", "compression_config")
@@ -25,7 +25,7 @@ _MOST = 1 << 24
 def text_config(config: Config) -> dict[str, object]:
     """The keys of the language model: a text sub-config's own, over those around it."""
     merged = dict(config)
-    for name in _INNER:
+    for name in INNER:
         inner = merged.get(name)
         if isinstance(inner, Mapping):
             keys = text_config(inner) if name == "thinker_config" else dict(inner)

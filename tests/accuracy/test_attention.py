@@ -152,6 +152,28 @@ def test_what_the_class_has_counts_where_the_file_leaves_it_out() -> None:
     assert known({**GLM5, "index_head_dim": 64}).full[0].rows == Latent(512, 64, 64)
 
 
+def test_a_part_may_leave_out_what_is_usual_for_its_type() -> None:
+    """Gemma 3 of 12 B names no head dim, that of 4 B no heads either: 256, and not 3840 / 16."""
+    for sizes, rows in (
+        ({"num_attention_heads": 16, "num_key_value_heads": 8}, Heads(8, 256, 256)),
+        ({}, Heads(4, 256, 256)),
+        ({"num_key_value_heads": 2, "head_dim": 128}, Heads(2, 128, 128)),
+    ):
+        part = {"model_type": "gemma3_text", "hidden_size": 3840, "num_hidden_layers": 48, **sizes}
+        config = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": part}
+        assert {layer.rows for layer in known(config).full} == {rows}
+    llava = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"}
+    found = known({**llava, "text_config": {"model_type": "llama", "vocab_size": 32064}})
+    assert [layer.rows for layer in found.full] == [Heads(32, 128, 128)] * 32
+    assert isinstance(describe({**llava, "text_config": {"vocab_size": 32064}}), Unknown)
+
+
+def test_the_head_dim_of_a_class_where_the_file_has_none() -> None:
+    qwen = {**shapes.LLAMA_8B, "architectures": ["Qwen3ForCausalLM"], "hidden_size": 2048}
+    without = {key: value for key, value in qwen.items() if key != "head_dim"}
+    assert known(without).full[0].rows == Heads(8, 128, 128)
+
+
 def test_an_index_is_one_from_the_version_on_that_has_it() -> None:
     dsa = {**GLM5, "architectures": ["DeepseekV3ForCausalLM"], "index_head_dim": 128}
     longcat = {**dsa, "architectures": ["LongcatFlashForCausalLM"], "index_topk": 2048}
