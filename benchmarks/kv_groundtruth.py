@@ -96,8 +96,12 @@ def report(rows: Sequence[Scored], every: bool) -> Iterator[str]:
     yield from listed(rows, "rounding", "Right within the two decimals of the log, not within 1 %")
     skipped = [row for row in rows if row.skipped]
     yield f"\n{len(rows)} rows, {len(skipped)} of them with nothing to check"
-    told = skipped if every else [row for row in skipped if row.kind in UNSCORED]
+    told = skipped if every else [row for row in skipped if _lacks(row)]
     yield from (f"  {harmless(f'{row.id}: {row.skipped}')}" for row in told)
+
+
+def _lacks(row: Scored) -> bool:
+    return row.kind in UNSCORED or row.skipped.startswith("missing")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

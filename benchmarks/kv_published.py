@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from benchmarks.kv_version import version_of
 from firstlight.accuracy.classes import INDEXED, KNOWN
+from firstlight.accuracy.configkeys import INNER, text_config
 from firstlight.accuracy.geometry import Geometry, Latent
 from firstlight.accuracy.kvdraft import SHORT, Length, usual
 from firstlight.accuracy.kvdsa import bare_rows
@@ -51,7 +52,8 @@ def config_of(published: Published) -> dict[str, Any]:
     A class in no table is left out: the facts themselves are stated, so their form decides. A
     sliding window without a class is two pools only where the log shows two.
     """
-    config = dict(published["config"])
+    merged = text_config(published["config"])
+    config = {key: value for key, value in merged.items() if key not in INNER}
     if published.get("model_class") in KNOWN:  # what was loaded, whatever the checkpoint asks for
         config["architectures"] = [published["model_class"]]
     if config.get("index_head_dim") and published.get("model_class") in INDEXED:
@@ -86,11 +88,11 @@ def launch_of(published: Published, geometry: Geometry, version: str = "") -> La
     version = version or version_of(published)
     dp = (_number(published, "dp") or 1) if published.get("dp_attention") else 1
     args = flags_of(published)
-    asked, attn_tp = _asked(version, args, geometry), _number(published, "attn_tp")
+    asked = _asked(version, args, geometry)
     return replace(
         asked,
         kv_dtype=kv_dtype,
-        tp=attn_tp * dp if attn_tp else _number(published, "tp") or dp,
+        tp=tp_of(published, dp) or dp,
         dp=dp,
         pp=_number(published, "pp") or 1,
         page_size=_number(published, "page_size") or 1,
@@ -102,6 +104,15 @@ def launch_of(published: Published, geometry: Geometry, version: str = "") -> La
         index_everywhere=asked.index_everywhere or bool(published.get("disaggregation")),
         speculation=_speculation(published, args, geometry, version),
     )
+
+
+def tp_of(published: Published, dp: int) -> int | None:
+    """Cards of one stage, of the row or of its command; None where neither says."""
+    if attn_tp := _number(published, "attn_tp"):
+        return attn_tp * dp
+    args = flags_of(published)
+    told = (args.get(name) for name in ("tp", "tp_size", "tensor_parallel_size"))
+    return _number(published, "tp") or next((n for n in map(_whole, told) if n), None)
 
 
 def _asked(version: str, args: Mapping[str, str], geometry: Geometry) -> Launch:

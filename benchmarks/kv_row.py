@@ -18,10 +18,11 @@ from benchmarks.kv_published import (
     gib,
     in_one_pool,
     launch_of,
+    tp_of,
 )
 from benchmarks.kv_version import possible, stated_version
 from firstlight.accuracy.attention import describe
-from firstlight.accuracy.geometry import Geometry, Latent, Layer, Unknown
+from firstlight.accuracy.geometry import Geometry, Heads, Latent, Layer, Unknown
 from firstlight.accuracy.kvbytes import Row, row, stages, stored
 from firstlight.accuracy.kvcache import Capacity, capacity
 from firstlight.accuracy.kvlaunch import FP8, GIB, Launch, is_fp4
@@ -93,8 +94,10 @@ def _score(published: Published, name: str, asked: bool) -> Scored:
     if launch is None:
         kv_dtype = published.get("kv_cache_dtype_arg")
         return Scored(name, geometry.kind, asked, boots, f"KV dtype {kv_dtype} is none of SGLang's")
-    boots = tuple(_boot(published, geometry, launch))
     checks = tuple(_checks(published, geometry, launch))
+    if checks and (lack := _lacks_parallel(published, geometry)):
+        return Scored(name, geometry.kind, asked, boots, lack)
+    boots = tuple(_boot(published, geometry, launch))
     if any(check.verdict == "miss" for check in checks):
         checks = _otherwise(published, geometry, launch) or checks
     checks = (*boots, *checks)
@@ -162,7 +165,7 @@ def _sized(published: Published, geometry: Geometry, launch: Launch) -> Iterator
 def _pool(
     published: Published, prefix: str, layers: Sequence[Layer], tokens: int, launch: Launch
 ) -> Iterator[Check]:
-    if not layers or _lacks_parallel(published, layers):
+    if not layers:
         return
     kept, rows = row(layers, launch), tokens + launch.page_size
     k, v = gib(published, f"{prefix}k_gib"), gib(published, f"{prefix}v_gib")
@@ -180,9 +183,11 @@ def _pool(
         yield check
 
 
-def _lacks_parallel(published: Published, layers: Sequence[Layer]) -> bool:
-    heads = not isinstance(layers[0].rows, Latent)
-    return heads and not (published.get("attn_tp") or published.get("tp"))
+def _lacks_parallel(published: Published, geometry: Geometry) -> str:
+    """Heads and states are spread over cards, rows of a rank are not."""
+    rows = (layer.rows for layer in geometry.layers)
+    spread = geometry.states or any(isinstance(kept, Heads) for kept in rows)
+    return "missing: attn_tp or tp" if spread and not tp_of(published, 1) else ""
 
 
 def _laid_out(

@@ -414,10 +414,27 @@ def test_arguments_in_a_command_count() -> None:
             "4864 values of a convolution cannot be shared by 3 GPUs",
         ),
         ({"config": {"layer_types_count": {"ring": 4}, "num_hidden_layers": 4}}, "of kind ring"),
+        ({"config": _LLAMA, "tokens": 10, "k_gib": 1.0}, "missing: attn_tp or tp"),
     ],
 )
 def test_a_row_that_cannot_be_checked_says_why(row: dict[str, Any], words: str) -> None:
     assert words in score({"id": "x", **row}).skipped
+
+
+def test_a_row_without_its_cards_is_told() -> None:
+    row = {"id": "x", "config": _LLAMA, "tokens": 10, "k_gib": 1.0}
+    assert "  x: missing: attn_tp or tp" in report([score(row)], every=False)
+    command = {"launch_command": "sglang serve --tp-size 4"}
+    four, given = (score({**row, **more}).checks for more in (command, {"tp": 4}))
+    assert four == given
+
+
+def test_counts_of_layers_may_lie_in_a_part() -> None:
+    plain = {k: v for k, v in _GDN.items() if k != "architectures"}
+    row = {"id": "x", "tp": 1, "tokens": 1000, "k_gib": 0.03, "model_class": "Qwen3NextForCausalLM"}
+    flat, nested = (score({**row, "config": c}) for c in (plain, {"text_config": plain}))
+    assert flat.checks == nested.checks
+    assert flat.kind == "MHA/GQA + GDN"
 
 
 @pytest.mark.parametrize(
