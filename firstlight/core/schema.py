@@ -133,6 +133,8 @@ def _walk(
     above: tuple[yaml.Node, ...] = (),
 ) -> Iterator[Fault]:
     marks.setdefault(place, _mark(node))
+    if len(marks) > _MOST:
+        raise ConfigError([Fault(file, *_mark(node), "aliases (*name) make too much of so little")])
     if any(node is one for one in above):
         yield Fault(file, *_mark(node), "an alias (*name) leads back into what it stands in")
         return
@@ -164,6 +166,8 @@ def _unreadable(node: yaml.ScalarNode, file: str) -> Iterator[Fault]:
                 yield Fault(file, *_mark(node), f"{brief(node.value)} has more than 64 bits")
 
 
+# A long lock has some 6,000 values; nine lines of aliases can make 10^9 of nine.
+_MOST = 200_000
 _TOO_MANY = 1 << 64
 _NOT = {"int": "no whole number", "float": "no number", "bool": "neither true nor false"}
 _PLAIN_TAGS = {
@@ -291,12 +295,13 @@ def _plain(detail: ErrorDetails) -> str:
         case "dict_type" | "model_type" | "model_attributes_type":
             return f"expected keys and values; got {_noun(given)}"
         case "literal_error":
-            return f"expected one of {context['expected']}; got {_noun(given)}"
+            known = str(context["expected"])
+            return f"expected {'one of ' * (' or ' in known)}{known}; got {_noun(given)}"
         case "union_tag_invalid":
             wanted = f"expected one of {context['expected_tags']}"
             return f"{wanted}; got {json.dumps(context['tag'])}"
         case "string_pattern_mismatch":
-            return f"{given!r} is no name: letters, digits, '.', '_' and '-' only"
+            return f"{brief(given)} is no name: letters, digits, '.', '_' and '-' only"
         case "value_error":
             return str(context["error"])
         case "too_short":
@@ -309,4 +314,10 @@ def _noun(given: object) -> str:
         return "nothing"
     if isinstance(given, dict):
         return "keys and values"
-    return "a list" if isinstance(given, list) else json.dumps(given, ensure_ascii=False)
+    if isinstance(given, list):
+        return "a list"
+    shown = json.dumps(given, ensure_ascii=False)
+    return shown if len(shown) <= _LONG else brief(shown)
+
+
+_LONG = 80

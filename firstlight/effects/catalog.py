@@ -16,6 +16,9 @@ M = TypeVar("M", bound=Model)
 def read_text(path: Path, root: Path) -> str:
     """A file of the project as text; raises ConfigError with its place when it cannot be."""
     try:
+        # Of a pipe or a device there is no end.
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ConfigError([Fault(shown(path, root), 0, 0, "cannot be read: it is no file")])
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
@@ -60,4 +63,6 @@ def shown(path: Path, root: Path) -> str:
 
 
 def _files(root: Path, folder: str, suffix: str) -> Iterator[Path]:
-    yield from sorted((root / folder).glob(f"*{suffix}"))
+    # What an editor or another system keeps beside a file begins with a dot: `.#gpu01.yaml`.
+    found = (root / folder).glob(f"*{suffix}")
+    yield from sorted(path for path in found if not path.name.startswith("."))

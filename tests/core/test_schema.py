@@ -18,11 +18,21 @@ def faults(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
+def bomb(lines: int) -> str:
+    """Each line is an alias of nine of the line before."""
+    rows = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, lines)]
+    return "".join(["a0: &a0 [x]\n", *rows])
+
+
 CASES = {
+    bomb(12): ["hosts.yaml:1:5: aliases (*name) make too much of so little"],
+    f"schema: {'a' * 5000}\n": [
+        f"hosts.yaml:1:9: expected 1; got '\"{'a' * 59}'... (5002 characters)"
+    ],
     "": ["hosts.yaml:1:1: the file is empty"],
     "a: [": ["hosts.yaml:2:1: not YAML: did not find expected node content"],
     "schema: 1\nschema: 1\n": ["hosts.yaml:2:1: key 'schema' is given twice"],
-    "schema: 2\n": ["hosts.yaml:1:9: expected one of 1; got 2"],
+    "schema: 2\n": ["hosts.yaml:1:9: expected 1; got 2"],
     "schema: 1\nhosts: 3\n": ["hosts.yaml:2:8: expected a list; got 3"],
     "schema: 1\nhosts: [{address: x}]\n": ["hosts.yaml:2:9: needs key 'name'"],
     "hosts: []\nhots: []\n": [

@@ -144,7 +144,7 @@ def test_a_profile_that_nobody_has(tiny: Tiny, verb: str, name: str, near: str) 
 @pytest.mark.parametrize("words", [("build", "--host"), ("ask", "--question"), ("build", "--x")])
 def test_a_flag_without_its_value_runs_nothing(tiny: Tiny, words: tuple[str, ...]) -> None:
     done = tiny.project.invoke(*words)
-    assert done.returncode == (2 if "--x" in words else 1)
+    assert done.returncode == 2
     assert done.stdout == "" and "Traceback" not in done.stderr
     assert not tiny.root.exists()
 
@@ -160,6 +160,18 @@ def test_an_error_leaves_standard_output_to_programs(broken: Tiny, verb: str) ->
     done = broken.project.invoke(verb, "--json")
     assert "inventory/more.yaml:2:1: " in refused(done, 2)
     assert done.stdout == ""
+
+
+def test_a_file_without_an_end_is_no_file(tiny: Tiny) -> None:
+    os.mkfifo(tiny.project.root / "recipes/profiles/pipe.yaml")
+    done = tiny.project.invoke("check")
+    assert "recipes/profiles/pipe.yaml: cannot be read: it is no file\n" in done.stdout
+    assert done.returncode == 2
+
+
+def test_what_an_editor_keeps_beside_a_file_is_no_recipe(tiny: Tiny) -> None:
+    (tiny.project.root / "recipes/profiles/.#tiny.yaml").symlink_to("me@here.4711:1796000000")
+    assert "no fault" in tiny.project.invoke("check", check=True).stdout
 
 
 def test_check_holds_the_inventory_s_profiles_against_the_recipes(tiny: Tiny) -> None:
