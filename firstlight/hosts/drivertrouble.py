@@ -33,12 +33,6 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
         "`dkms status`, install the kernel's headers, build it",
     ),
     (
-        r"No devices were found",
-        "the driver is loaded but finds no GPU",
-        "Blackwell needs the open kernel modules, and Above-4G decoding in the BIOS; "
-        "`sudo dmesg | grep NVRM` says which is missing",
-    ),
-    (
         r"couldn't find (?:the )?\S*(?:libnvidia-ml|NVML)|NVML Shared Library Not Found",
         "nvidia-smi is there without the driver's library libnvidia-ml",
         "install the driver's libraries (libnvidia-compute or nvidia-driver-cuda-libs), "
@@ -76,6 +70,12 @@ _WORDS: tuple[tuple[str, str, str], ...] = (
         "a GPU does not answer the driver",
         _REBOOT,
     ),
+    (
+        r"No devices were found",
+        "the driver is loaded but finds no GPU",
+        "Blackwell needs the open kernel modules, and Above-4G decoding in the BIOS; "
+        "`sudo dmesg | grep NVRM` says which is missing",
+    ),
 )
 _HANGS = (
     "nvidia-smi gave no answer in time; the driver hangs",
@@ -95,7 +95,8 @@ _STATUS: dict[int, tuple[str, str]] = {
 }
 # Of cards that the module could not start: words of the kernel's log (as nv.c of NVIDIA's open
 # modules prints them, on one line or several), what, fix.
-_CARD = r"The NVIDIA GPU (?P<card>[0-9A-Fa-f:.]+)(?:(?!The NVIDIA GPU)[\s\S]){0,120}?"
+_CARD = r"The NVIDIA GPU (?P<card>[0-9A-Fa-f:.]+)(?:(?!The NVIDIA GPU)[\s\S]){0,240}?"
+_LOST = "card {card} has fallen off the bus"
 _LOGGED: tuple[tuple[str, str, str], ...] = (
     (
         _CARD + r"requires use of the NVIDIA open",
@@ -113,6 +114,13 @@ _LOGGED: tuple[tuple[str, str, str], ...] = (
         "the driver cannot start card {card}",
         "switch the host off and on again, for a reboot leaves the card under power; if it comes "
         "back: another driver, then another slot or card",
+    ),
+    (_CARD + r"fallen off the bus", _LOST, _REBOOT),
+    (
+        r"GPU (?:at )?(?:PCI:)?(?P<card>[0-9A-Fa-f]+:[0-9A-Fa-f:.]*[0-9A-Fa-f]):? (?:GPU )?has "
+        r"fallen off the bus",
+        _LOST,
+        _REBOOT,
     ),
     (
         r"PCI I/O region assigned to your NVIDIA device is invalid",

@@ -53,13 +53,22 @@ def read_topology(text: str) -> Topology:
         return Topology()
     devices = _devices(lines[at])
     rows = {cells[0]: cells[1:] for cells in map(_cells, lines[at + 1 :]) if cells[0] in devices}
-    links = {
-        name: dict(zip(devices, cells, strict=False))
-        for name, cells in rows.items()
-        if len(cells) >= len(devices) and all(map(_LINK.fullmatch, cells[: len(devices)]))
-    }
-    places = {name: _place(rows[name][len(devices) :]) for name in links}
+    links = {name: found for name, cells in rows.items() if (found := _links(devices, cells))}
+    whole_rows = [name for name in links if len(links[name]) == len(devices)]
+    places = {name: _place(rows[name][len(devices) :]) for name in whole_rows}
     return Topology(devices, links, places)
+
+
+def _links(devices: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    """A row's links; to the GPUs alone, which come first, where cells of the others ran together.
+
+    That is what becomes of tabs that were copied as too few spaces.
+    """
+    for names in (devices, [name for name in devices if name.startswith("GPU")]):
+        row = cells[: len(names)]
+        if len(row) == len(names) and all(map(_LINK.fullmatch, row)):
+            return dict(zip(names, row, strict=True))
+    return {}
 
 
 def _devices(line: str) -> tuple[str, ...]:
@@ -81,5 +90,6 @@ def _cells(line: str) -> list[str]:
 def _place(cells: Sequence[str]) -> Place:
     """What stands after the matrix: processors, perhaps none, then the node after as many tabs."""
     cpus = next(iter(cells), "")
-    numa = next(filter(None, cells[1:]), "")
+    # The memory of a Grace superchip's GPUs is nodes too, named behind the processors' own.
+    numa = next(filter(None, cells[1:]), "").partition(",")[0]
     return Place(cpus if _RANGE.fullmatch(cpus) else None, whole(numa))

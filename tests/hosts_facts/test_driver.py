@@ -132,6 +132,12 @@ def test_recorded_failures_of_nvidia_smi(
         ("NVIDIA-SMI has failed because you do not have suffient permissions.", 4, "may not use"),
         ("", 77, "status 77: no output"),
         ("Unable to determine the device handle for GPU0: GPU is lost.  Reboot", 15, "fallen off"),
+        (
+            "Unable to determine the device handle for GPU0: 0000:0b:00.0: Unknown Error\n"
+            "No devices were found",
+            6,
+            "does not answer",
+        ),
         ("0, A, [GPU requires reset]", 0, "must be reset"),
     ],
 )
@@ -366,6 +372,20 @@ OPEN_ONLY = (
             "NVRM: GPU 0000:04:00.0: rm_init_adapter failed, device minor number 0\n",
             ["cannot start card 0000:04:00.0"],
             "off and on",
+        ),
+        (
+            "[  77.1] NVRM: The NVIDIA GPU 0000:8b:00.0\n"
+            "[  77.1] NVRM: (PCI ID: 10de:2bb5) installed in this system has\n"
+            "[  77.1] NVRM: fallen off the bus and is not responding to commands.\n",
+            ["card 0000:8b:00.0 has fallen off the bus"],
+            "reseat",
+        ),
+        (
+            "NVRM: GPU at 0000:04:00.0 has fallen off the bus.\n"
+            "NVRM: GPU at PCI:0000:05:00: GPU-1\n"
+            "NVRM: GPU 0000:05:00.0: GPU has fallen off the bus.\n",
+            ["card 0000:04:00.0 has fallen off", "card 0000:05:00.0 has fallen off"],
+            "reseat",
         ),
         (
             "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\n"

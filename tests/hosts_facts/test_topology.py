@@ -65,6 +65,28 @@ def test_a_card_without_processors_of_its_own_keeps_its_node() -> None:
     assert found.places["NIC0"] == Place() and found.links["NIC0"]["GPU1"] == "NODE"
 
 
+def test_the_first_of_a_superchip_s_nodes_is_the_processors() -> None:
+    text = (
+        "GPU0 GPU1 CPU Affinity NUMA Affinity GPU NUMA ID\n"
+        "GPU0 X NV18 0-71 0,2-8 2\nGPU1 NV18 X 72-143 1,10-16 10\n"
+    )
+    places = read_topology(text).places
+    assert places == {"GPU0": Place("0-71", 0), "GPU1": Place("72-143", 1)}
+
+
+def test_cells_that_ran_together_leave_the_links_of_the_cards() -> None:
+    text = (
+        "GPU0 GPU1 NIC0 NIC1 CPU Affinity NUMA Affinity\n"
+        "GPU0 X NV12 NODEPIX 0-9 0\nGPU1 NV12 X SYSSYS 0-9 0\n"
+    )
+    found = read_topology(text)
+    assert found.links == {
+        "GPU0": {"GPU0": "X", "GPU1": "NV12"},
+        "GPU1": {"GPU0": "NV12", "GPU1": "X"},
+    }
+    assert found.has_nvlink and not found.places
+
+
 def test_a_short_range_is_padded_with_a_second_tab() -> None:
     text = "\tGPU0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\nGPU0\t X \t0-7\t\t0\t\tN/A\n"
     assert read_topology(text).places["GPU0"] == Place("0-7", 0)
