@@ -336,6 +336,8 @@ _ACTS = tuple(
         (r"^Capture .*\b(?:begin|end)\b", _capturing),
         (r"^max_total_num_tokens=(\d+)", _summary),
         (r"The server is fired up and ready to roll!", _ready),
+        # Our supervisor's own words: an engine that still imports has none.
+        (r"^firstlight: asked to stop$", _asked_to_end),
         (r"^SIGTERM received|^Gracefully exiting\.\.\.|^KeyboardInterrupt$", _asked_to_end),
         (
             r"\w hit an exception|Received sigquit from a child|^SIGQUIT received\."
@@ -350,5 +352,5 @@ _ACTS = tuple(
 _WORTH = re.compile(
     r"^server_args=|Load weight|^Loading |KV [Cc]ache|sliding window|Mamba Cache|Memory pool"
     r"|^Capture |max_total_num_tokens=|fired up|hit an exception|sigquit|Initialization failed"
-    r"|[Ss]cheduler|^SIG(?:TERM|QUIT) |^Gracefully|^Keyboard|^Subprocess "
+    r"|[Ss]cheduler|^SIG(?:TERM|QUIT) |^Gracefully|^Keyboard|^Subprocess |^firstlight: asked"
 )

@@ -138,6 +138,13 @@ def test_a_server_that_was_stopped_while_it_started_did_not_crash() -> None:
     assert "deploy it again" in verdict.remedy
 
 
+def test_a_server_that_was_stopped_before_it_could_say_so_did_not_crash() -> None:
+    log = read("[2026-11-30 08:00:01] importing\nfirstlight: asked to stop\n")
+    verdict = judge(Moment(log, Process("exited", 143), (), 10, 0), LIMITS)
+    assert verdict.text == "the server died after 10.0 s (while starting): it was asked to end"
+    assert verdict.remedy.startswith("somebody, or something on that host, stopped it")
+
+
 def test_a_host_that_was_rebooted_is_told() -> None:
     process = Process("exited", None, "the host was rebooted")
     verdict = judge(Moment(read(V0523), process, (), 30, 0), LIMITS)
