@@ -398,6 +398,9 @@ SOUND = {
         "Skipping tactic 15, due to failure while profiling: [x][ERROR] Assertion failed: "
         "Failed to initialize cutlass TMA WS grouped gemm. Error: Error Internal"
     ),
+    "a request that was too long": (
+        "SKIP: 90000 tokens exceeds the served context (HTTP Error 400: Bad Request)"
+    ),
     "the end that was asked for": "\n".join(
         (
             "INFO:     Application startup complete.",
