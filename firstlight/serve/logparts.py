@@ -12,6 +12,8 @@ ENDS = re.compile(r"([\r\n])")
 _STAMP = re.compile(
     r"\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<rank>(?: [A-Z_]+\d+)*)\] ?"
 )
+# Of loggers that name the level and the place in the source behind the stamp.
+_PLACE = re.compile(r"(?:INFO|ERROR|CRITICAL) [\w./-]+\.py:\d+: ")
 # A rank without a time: of the oldest versions, and of loggers that were told to leave it out.
 _BARE_RANK = re.compile(r"\[(gpu(?:_id)?=\d+|(?:(?:DP|PP|TP|EP|ATTN_CP|MOE_DP)\d+ ?)+)\] ")
 _BAR = re.compile(r"\b(\d+)/(\d+) \[\d+:\d\d")
@@ -27,6 +29,8 @@ def parts(line: str) -> tuple[str, str, bool]:
     stamp = _STAMP.search(line)
     rank = stamp["rank"].strip() if stamp else ""
     message = line[stamp.end() :] if stamp else plain(line)
+    place = _PLACE.match(message) if stamp else None
+    message = message[place.end() :] if place else message
     bare = None if rank else _BARE_RANK.match(message)
     return (bare[1], message[bare.end() :], True) if bare else (rank, message, bool(stamp))
 

@@ -208,7 +208,20 @@ def _loading(log: ServerLog, rank: str, _found: re.Match[str]) -> ServerLog:
 
 def _shards(log: ServerLog, rank: str, _found: re.Match[str]) -> ServerLog:
     """Told by a bar alone, which may also be drawn once more when all is loaded."""
-    return _enter(log, rank, Phase.WEIGHTS) if log.phase is Phase.STARTING else log
+    return _drawn(log, rank, Phase.WEIGHTS) if log.phase is Phase.STARTING else log
+
+
+def _drawing(log: ServerLog, rank: str, _found: re.Match[str]) -> ServerLog:
+    """Told by a bar alone, where the server was asked for warnings only."""
+    return _drawn(log, rank, Phase.GRAPHS) if log.phase in _BEFORE_GRAPHS else log
+
+
+_BEFORE_GRAPHS = (Phase.STARTING, Phase.WEIGHTS, Phase.POOL)
+
+
+def _drawn(log: ServerLog, rank: str, phase: Phase) -> ServerLog:
+    """A phase whose bar is the first word of it, with the steps that the bar shows."""
+    return replace(_enter(log, rank, phase), done=log.done, total=log.total)
 
 
 def _loaded(log: ServerLog, rank: str, found: re.Match[str]) -> ServerLog:
@@ -315,7 +328,8 @@ _ACTS = tuple(
     for pattern, act in (
         (r"^server_args=", _boot),
         (r"^Load weight begin", _loading),
-        (r"^Loading \w+ checkpoint shards:", _shards),
+        (r"^ *(?:Loading \w+ checkpoint|Multi-thread loading) shards:", _shards),
+        (r"^ *(?:Capturing|Compiling) (?:batches|num tokens) \(", _drawing),
         # Newer versions may end it once more, once the graphs are captured.
         (r"^Load weight end(?!\. Committed)", _loaded),
         (r"^Using KV cache dtype: (torch\.\w+)", _stated),
@@ -350,7 +364,8 @@ _ACTS = tuple(
 )
 # One look tells the few lines that move the log on from the many that do not.
 _WORTH = re.compile(
-    r"^server_args=|Load weight|^Loading |KV [Cc]ache|sliding window|Mamba Cache|Memory pool"
+    r"^server_args=|Load weight|^ *(?:Loading|Multi-thread|Capturing|Compiling) |KV [Cc]ache"
+    r"|sliding window|Mamba Cache|Memory pool"
     r"|^Capture |max_total_num_tokens=|fired up|hit an exception|sigquit|Initialization failed"
     r"|[Ss]cheduler|^SIG(?:TERM|QUIT) |^Gracefully|^Keyboard|^Subprocess |^firstlight: asked"
 )

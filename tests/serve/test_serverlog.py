@@ -1,5 +1,7 @@
 """Server logs of every format: phases, pools, figures; and that pieces make the same whole."""
 
+import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -97,6 +99,27 @@ def test_progress_bars_count_while_they_are_drawn() -> None:
     assert last_line(log) == "Loading shards:  50% | 2/4 [00:03<00:03"
     assert progress(read(V059)) == (2, 3)
     assert progress(read(V0523)) == (0, 0)
+
+
+def test_a_server_that_says_warnings_only_is_followed_by_its_bars() -> None:
+    loading = "Multi-thread loading shards:  50% Completed | 1/2 [00:01<00:01,  1.40s/it]\r"
+    capturing = (
+        "  0%|          | 0/58 [00:00<?, ?it/s]\r"
+        "Capturing num tokens (num_tokens=8192 avail_mem=42.25 GB):   2%|  | 1/58 [00:00<00:16]\r"
+    )
+    log = read(loading)
+    assert log.phase is Phase.WEIGHTS and progress(log) == (1, 2)
+    log = feed(log, capturing)
+    assert log.phase is Phase.GRAPHS and progress(log) == (1, 58)
+    assert feed(log, READY + capturing).phase is Phase.READY
+
+
+def test_a_logger_that_names_the_place_in_the_source_is_read() -> None:
+    text = re.sub(r"^(\[[^]]*\]) ", r"\1 INFO model_runner.py:512: ", V0523, flags=re.M)
+    named, plain = read(text), read(V0523)
+    assert replace(named, last="", search=plain.search) == replace(plain, last="")
+    died = read("[2026-01-02 10:00:00 TP0] ERROR scheduler.py:9: Scheduler hit an exception: x\n")
+    assert died.phase is Phase.DIED
 
 
 def test_the_last_line_has_no_stamp_and_no_colour() -> None:
