@@ -67,7 +67,7 @@ def require_writable(seen: Survey, host: str) -> None:
 
 
 def parse(output: str, host: str) -> Survey:
-    """Read the answers; raises HostError when the script did not come to its end."""
+    """Read the answers; raises HostError where they are not whole, or a folder is closed to us."""
     answers = [line.split("\t")[1:] for line in output.splitlines() if line.startswith(MARK)]
     if not answers or answers[-1] != ["end"]:
         raise HostError(
@@ -76,6 +76,7 @@ def parse(output: str, host: str) -> Survey:
             remedy="is /bin/bash there, and does the login shell start at all? try `ssh` by hand",
         )
     one = {words[0]: words[1:] for words in answers}
+    _require_open(one, host)
     return Survey(
         root=PurePosixPath(one["root"][0]),
         user=one["user"][0],
@@ -93,6 +94,17 @@ def parse(output: str, host: str) -> Survey:
         jobs=_all(answers, "job"),
         deployments={found.profile: found for found in _deployments(answers)},
     )
+
+
+def _require_open(one: Mapping[str, list[str]], host: str) -> None:
+    """A folder of somebody else's must not pass for an empty one: what it serves would be lost."""
+    if "closed" in one:
+        raise HostError(
+            f"user {one['user'][0]} may not look into {one['closed'][0]}",
+            where=host,
+            remedy="see whose it is (`ls -ld`) and have it opened to that account, "
+            "or give the account a root of its own in inventory/",
+        )
 
 
 def _all(answers: list[list[str]], key: str) -> frozenset[str]:

@@ -20,6 +20,13 @@ if [ -w "$near" ]; then tell writable yes; else
   findmnt -nro OPTIONS -T "$near" 2>/dev/null | tail -n 1 | grep -qE '^ro(,|$)' && disk=read-only
   tell writable no "$near" "${disk:-}"
 fi
+# What may not be looked into is not empty. Of a folder above the root it is enough to get through.
+closed() { [ -d "$1" ] && { [ ! -x "$1" ] || { [ "$1" != "${2:-}" ] && [ ! -r "$1" ]; }; }; }
+[ "$near" = "$root" ] || through=$near
+for path in "$near" "$root"/{deployments,releases,store,models,lib,jobs,wheels,sources,holds,lock} \
+  "$root"/deployments/*; do
+  closed "$path" "${through:-}" && tell closed "$path"
+done
 [ -r "$root/route" ] && tell route "$(head -n 1 "$root/route")"
 # A folder without its manifest is what a server's caches made of a release that is gone. A machine
 # that lost its power may have left a file its name and no content: that release is to be made again.

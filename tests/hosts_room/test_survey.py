@@ -1,6 +1,8 @@
 """One script tells what of ours is on a host, whatever its root is called."""
 
+import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,36 @@ def test_noise_of_a_shell_is_not_an_answer(tmp_path: Path) -> None:
     text = Script(library.program("survey.sh"), args=(str(tmp_path),))
     out = LocalShell(Host(name="local")).run(text).text
     assert parse(f"Welcome!\nroot\t/evil\n{out}", "h") == parse(out, "h")
+
+
+def look_as_nobody(root: Path) -> Survey:
+    words = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "bash",
+        "-s",
+        "--",
+        root,
+    ]
+    program = library.program("survey.sh")
+    done = subprocess.run(words, input=program, capture_output=True, text=True)
+    return parse(done.stdout, "gpu01")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("closed", ["", "root", "root/deployments", "root/deployments/p"])
+def test_a_folder_that_may_not_be_looked_into_is_not_empty(closed: str) -> None:
+    # Outside of pytest's own folders, which are closed to others from the top.
+    with tempfile.TemporaryDirectory() as made:
+        home = Path(made)
+        (home / "root/deployments/p/1").mkdir(parents=True)
+        for path in (home, home / "root", home / "root/deployments", home / "root/deployments/p"):
+            path.chmod(0o755)
+        assert set(look_as_nobody(home / "root").deployments) == {"p"}
+        (home / closed).chmod(0o700)
+        with pytest.raises(HostError) as caught:
+            look_as_nobody(home / "root")
+    assert f"user nobody may not look into {home / closed}" in str(caught.value)
+    assert "have it opened to that account" in caught.value.remedy
