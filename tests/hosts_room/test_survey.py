@@ -81,16 +81,8 @@ def test_noise_of_a_shell_is_not_an_answer(tmp_path: Path) -> None:
 
 
 def look_as_nobody(root: Path) -> Survey:
-    words = [
-        "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "bash",
-        "-s",
-        "--",
-        root,
-    ]
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    words = [*nobody, "bash", "-s", "--", str(root)]
     program = library.program("survey.sh")
     done = subprocess.run(words, input=program, capture_output=True, text=True)
     return parse(done.stdout, "gpu01")
