@@ -8,7 +8,7 @@ itself. GiB is 2^30 bytes. What is chosen and not measured is said so where it s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from firstlight.hosts.facts import Facts
@@ -37,6 +37,7 @@ class Need:
 
     `job_gib` is the peak of one compile job with one target; nvcc compiles min(targets, threads)
     of them at the same time. `units` is how many files there are to compile, 0 = unknown.
+    `host_tools` are programs that the host must have.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Need:
     threads: int = 1
     units: int = 0
     disk_gib: float = 0.0
+    host_tools: tuple[str, ...] = ()
 
     @property
     def job_mib(self) -> int:
@@ -190,6 +192,19 @@ def findings(where: Room, needs: Sequence[Need], root: Disk, tmp: Disk) -> tuple
     """
     gaps = (Finding("note", gap) for gap in where.gaps)
     return (*gaps, *_memory(where, needs), *_disks(needs, root, tmp))
+
+
+def lacking(needs: Sequence[Need], absent: Collection[str]) -> Iterator[Finding]:
+    """What a host lacks to build these, of the programs that are known to be absent there."""
+    for need in needs:
+        names = [name for name in need.host_tools if name in absent]
+        if names:
+            yield Finding(
+                "error",
+                f"the host has no {', '.join(names)}, which {need.name} is built with",
+                "install it there (Debian, Ubuntu: apt install build-essential); of a component "
+                "that compiles nothing the recipe says `host_tools: []`",
+            )
 
 
 def _memory(where: Room, needs: Sequence[Need]) -> Iterator[Finding]:

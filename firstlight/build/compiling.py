@@ -30,9 +30,8 @@ def need(choice: Choice, order: Order) -> Need:
     build = choice.build
     assert build is not None
     targets = max(1, len(order.stack.arch_list))
-    return Need(
-        choice.name, build.job_gib, targets, build.threads, build.units, float(build.disk_gib)
-    )
+    room = (build.threads, build.units, float(build.disk_gib))
+    return Need(choice.name, build.job_gib, targets, *room, build.host_tools)
 
 
 def tool(order: Order, name: str) -> str:

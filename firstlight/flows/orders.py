@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from firstlight import __version__
 from firstlight.build.base import require_arch, require_base, require_cards
-from firstlight.build.capacity import Need, explain, findings, room, share
+from firstlight.build.capacity import Need, explain, findings, lacking, room, share
 from firstlight.build.choose import Choice, choose, with_needs
 from firstlight.build.order import Order, release_of
 from firstlight.build.recipe import Python, Stack, patches_for
@@ -25,6 +25,7 @@ from firstlight.hosts import pythons
 from firstlight.hosts.facts import Facts, python_for
 from firstlight.hosts.inventory import UnknownName
 from firstlight.hosts.survey import Survey, require_writable
+from firstlight.hosts.tools import SOUGHT
 from firstlight.serve.profile import Profile
 
 
@@ -129,7 +130,10 @@ def look_ahead(needs: Sequence[Need], facts: Facts, host: str, console: Console)
     if not needs:
         return
     where = room(facts)
-    for finding in findings(where, needs, facts.disk_root, facts.disk_root):
+    # A host on which nothing was found was not asked whole.
+    absent = SOUGHT - {tool.name for tool in facts.tools} if facts.tools else ()
+    found = findings(where, needs, facts.disk_root, facts.disk_root)
+    for finding in (*lacking(needs, absent), *found):
         if finding.severity == "error":
             raise HostError(finding.what, where=host, remedy=finding.fix)
         console.say(f"{finding.severity}: {finding.what}" + f"; {finding.fix}" * bool(finding.fix))

@@ -12,6 +12,11 @@ from firstlight.hosts.answers import Answers, version_in
 _IN_BRACKETS = re.compile(r"\([^()]*\)")
 _RELEASE = re.compile(r"release [0-9.]{1,20}, V([0-9]{1,6}(?:\.[0-9]{1,9})+)")
 _TOOLKIT = re.compile(r'"cuda"\s*:\s*\{[^{}]*"version"\s*:\s*"([0-9.]{1,30})"')
+# What facts.sh looks for: of another program it is not known whether it is there.
+SOUGHT = frozenset({
+    "cc", "c++", "gcc", "g++", "clang", "cmake", "ninja", "make", "patch", "git", "rsync", "curl",
+    "uv", "ccache", "tar", "zstd", "docker", "podman", "nvidia-ctk",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)

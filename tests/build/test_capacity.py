@@ -16,6 +16,7 @@ from firstlight.build.capacity import (
     compile_jobs,
     explain,
     findings,
+    lacking,
     room,
     share,
 )
@@ -191,3 +192,11 @@ def test_disks_are_looked_at_before_anything_starts() -> None:
     assert "building takes about 39.0 GiB" in both.what
     (memory,) = findings(large, wanted, disk("/srv", 12), disk("/tmp", 40, "tmpfs"))
     assert "count against the ceiling" in memory.what
+
+
+def test_a_compiler_that_is_not_there_is_told_before_anything_is_downloaded() -> None:
+    wanted = [Need("kern", 1, host_tools=("g++", "cmake", "odd")), Need("pure", 1)]
+    (told,) = lacking(wanted, {"g++", "clang"})
+    assert told.severity == "error"
+    assert told.what == "the host has no g++, which kern is built with"
+    assert list(lacking(wanted, ())) == []

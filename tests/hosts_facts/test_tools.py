@@ -1,10 +1,11 @@
 """Compilers, tools and CUDA toolkits."""
 
+import re
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from firstlight.hosts.tools import Cuda, Tool, nvcc_version, read_cudas, tool_version
+from firstlight.hosts.tools import SOUGHT, Cuda, Tool, nvcc_version, read_cudas, tool_version
 from tests.hosts_facts.wire import answers, plain
 
 BUNDLE = '{ "cuda" : { "name" : "CUDA SDK", "version" : "13.0.2" }, "x": {"version": "9"} }'
@@ -29,6 +30,12 @@ BUNDLE = '{ "cuda" : { "name" : "CUDA SDK", "version" : "13.0.2" }, "x": {"versi
 )
 def test_versions_of_tools(line: str, version: str | None) -> None:
     assert tool_version(line) == version
+
+
+def test_what_is_sought_is_what_the_script_looks_for() -> None:
+    script = (Path(__file__).parents[2] / "firstlight/remote/facts.sh").read_text()
+    (names,) = re.findall(r"for name in (cc .*); do", script)
+    assert frozenset(names.split()) == SOUGHT
 
 
 def test_tools_by_name() -> None:
