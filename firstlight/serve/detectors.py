@@ -66,6 +66,8 @@ def tail_loop(text: str) -> Finding | None:
 def _too_far(unit: str) -> float:
     """How many characters of a text's end one piece of it may fill at most."""
     period = len(unit)
+    if unit.isdigit():
+        return 160.0
     if _has_words(unit):
         needed = 3.0 if period >= 80 else 4.0 if period >= 20 else 5.0 if " " in unit else 6.0
         return max(30.0, 12.0 * period) if _HAN.fullmatch(unit) else max(80.0, needed * period)
@@ -91,12 +93,14 @@ def repeated_phrases(text: str) -> Finding | None:
 
 
 def stuttering_word(text: str) -> Finding | None:
-    """One word many times in a row."""
-    words = _WORD.findall(text.lower())
+    """One word many times in a row: it makes sound sentences up to eleven times."""
+    words = _WORD.findall(text)
+    most = 5 if len(set(words)) == 1 else 11
+    words = [word.lower() for word in words]
     run = 1
     for before, word in pairwise(words):
         run = run + 1 if before == word and not word.isdigit() else 1
-        if run >= 6 and run * len(word) >= 18:
+        if run > most and run * len(word) >= 18:
             return Finding("loop", f"{word!r} {run} times in a row")
     return None
 

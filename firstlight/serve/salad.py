@@ -102,26 +102,30 @@ def _meeting(runs: Sequence[_Run], gaps: tuple[str, ...]) -> set[str]:
 
 
 def glued_words(text: str) -> str | None:
-    """Latin words thrown in a row: many with a seam inside or very long, no small word between."""
+    """Latin words thrown in a line: many with a seam inside or very long, no small word between.
+
+    A few such words are a list of names.
+    """
     text = _CODE.sub("\n", text)
     words = list(_WORD.finditer(text))
     if len(words) < _FEWEST or not _is_mostly_latin(text):
         return None
-    odd = {word[0]: _oddness(word[0]) for word in words if _oddness(word[0])}
+    is_long = len(words) >= _LIST
+    odd = {word[0]: weight for word in words if (weight := _oddness(word[0], is_long))}
     small = sum(word[0].lower() in _SMALL for word in words)
     if sum(odd.values()) < max(3, 0.12 * len(words)) or small > 0.1 * len(words):
         return None
-    flowing = sum(gap.isspace() for gap in _gaps(words))
-    return " ".join([*odd][:3]) if flowing >= 0.6 * (len(words) - 1) else None
+    return " ".join([*odd][:3]) if _flowing(words) >= 0.6 * (len(words) - 1) else None
 
 
-def _oddness(word: str) -> int:
+def _oddness(word: str, is_long: bool) -> int:
     if len(word) >= 30:
         return 3
-    return int(len(word) >= 18 or _SEAM.search(word) is not None)
+    return int(is_long and (len(word) >= 18 or _SEAM.search(word) is not None))
 
 
 _FEWEST = 6
+_LIST = 12
 _WORD = re.compile(f"[{_SCRIPTS['Latin']}]+(?:['\u2019][{_SCRIPTS['Latin']}]+)*")
 _SEAM = re.compile(r"[a-z\u00df-\u00f6\u00f8-\u00ff]{2}[A-Z\u00c0-\u00d6\u00d8-\u00de]")
 # The words that make up a third of a text in the languages that are written in Latin letters.
@@ -152,7 +156,7 @@ def no_small_words(text: str) -> str | None:
         small = sum(word in _SMALL or len(word) == 1 for word in said)
         if small > _ROW / 12 or len(set(said)) < 0.75 * _ROW or not "".join(said).isascii():
             continue
-        if sum(gap.isspace() for gap in _gaps(row)) >= 0.85 * _ROW:
+        if _flowing(row) >= 0.85 * _ROW and said != sorted(said):
             return " ".join(word[0] for word in row[:8])
     return None
 
@@ -175,9 +179,12 @@ def few_words_thrown(text: str) -> str | None:
         said = [word[0].lower() for word in stretch]
         counts = Counter(said)
         threes = set(zip(said, said[1:], said[2:], strict=False))
-        flowing = sum(gap.isspace() for gap in _gaps(stretch))
         is_thrown = len(counts) <= 24 and len(threes) >= 0.85 * (_STRETCH - 2)
-        if is_thrown and flowing >= 0.7 * _STRETCH and sum(map(len, said)) >= 3 * _STRETCH:
+        if (
+            is_thrown
+            and _flowing(stretch) >= 0.7 * _STRETCH
+            and sum(map(len, said)) >= 3 * _STRETCH
+        ):
             common = ", ".join(repr(word) for word, _ in counts.most_common(3))
             return f"{_STRETCH} words, {len(counts)} of them different, such as {common}"
     return None
@@ -187,9 +194,10 @@ _STRETCH = 80
 _ANY_WORD = re.compile(r"[^\W\d_]+")
 
 
-def _gaps(words: Sequence[re.Match[str]]) -> Iterator[str]:
-    for before, word in pairwise(words):
-        yield word.string[before.end() : word.start()]
+def _flowing(words: Sequence[re.Match[str]]) -> int:
+    """How many of these words stand behind another one of their line, with blanks alone between."""
+    gaps = (word.string[before.end() : word.start()] for before, word in pairwise(words))
+    return sum(gap.isspace() and "\n" not in gap for gap in gaps)
 
 
 def thrown_characters(text: str) -> str | None:
@@ -223,10 +231,10 @@ _SYLLABLES = re.compile(r"((?:(?![\u3040-\u30ff\u4e00-\u9fff])[^\W\d_A-Z]){3,12}
 
 def raw_pieces(text: str) -> str | None:
     """Marks of a tokenizer where blanks and line ends should be: `Ġ`, `Ċ`, and `▁` in words."""
-    found = _PIECES.findall(_QUOTED.sub(" ", text))
+    found = _PIECES.findall(_MARKED.sub(" ", text))
     return " ".join(found[:3]) if len(found) > 2 else None
 
 
-_QUOTED = re.compile(r"(?<!`)`[^`\n]+`(?!`)")
+_MARKED = re.compile(r"(?<!`)`[^`\n]+`(?!`)|<[|\uff5c][^<>\n]{1,60}[|\uff5c]>")
 # Maltese has the letter Ġ, but not behind a small one.
 _PIECES = re.compile(r"[a-z0-9,.;:!?\"'{}\[\]](?:[ĠĊ]+|▁)(?=[A-Za-z0-9\"'{}\[\]])")

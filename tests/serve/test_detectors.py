@@ -65,6 +65,10 @@ SOUND = [
     "The token `<|im_end|>` ends a turn:\n```\n<|im_start|>user\nhi<|im_end|>\n```",
     "A cut word at the very end: caf\ufffd",
     "hello " * 3,
+    "James while John " + "had " * 11 + "a better effect on the teacher.",
+    "Buffalo buffalo Buffalo buffalo buffalo buffalo Buffalo buffalo.",
+    "<main>" + "<div>" * 5 + "hi" + "</div>\n" * 5 + "</main>",
+    "The bits are 0b" + "10" * 64,
     "To set every bit, write x = 0b" + "1" * 64 + ", or -1.",
     "⠀" * 60 + "⣿⣿⣿ a dog",
 ]

@@ -32,7 +32,8 @@ BROKEN = {
     "يمكن استخدام задачة هنا ثم هناك": SCRIPTS,
     "the lamp ดาร went 崖耕地 by окно and семь under 価格 oldлист house": SCRIPTS,
     "glowラcat 12тoпdoor": SCRIPTS,
-    "lampHouse oldstoneGiven riverMetadata overgaveField smallAuthHeader thinColorsWide": WORDS,
+    "lampHouse oldstoneGiven riverMetadata overgaveField smallAuthHeader thinColorsWide stem brook "
+    "under glare mindful oar": WORDS,
     "Riverstonegavesmalllampoverandunderthehouse tou lamp grieved hols prvin": WORDS,
     THROWN: WORDS,
     BARE: WORDS,
@@ -76,6 +77,12 @@ SOUND = [
     "\n".join(f"{a} x {b} = {a * b}" for a in range(1, 10) for b in range(1, 10)),
     "\n".join(" ".join("T" if row >> bit & 1 else "F" for bit in range(4)) for row in range(16)),
     "right, right, down, left, " * 3 + "up",
+    "getElementById\nquerySelectorAll\naddEventListener\nremoveChild\nappendChild\nsetText\n" * 3,
+    "YouTube TikTok LinkedIn WhatsApp PayPal DreamWorks MasterCard PlayStation",
+    "Rechtsschutzversicherungsgesellschaft\nKraftfahrzeughaftpflichtversicherung\n" + "Haus\n" * 4,
+    " ".join(sorted(set(BARE.split()))),
+    "\n".join(BARE.split()),
+    "<\uff5ctool\u2581calls\u2581begin\uff5c>now<\uff5ctool\u2581calls\u2581end\uff5c>",
 ]  # fmt: skip
 
 
