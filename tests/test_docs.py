@@ -14,6 +14,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from firstlight.build.choose import choose
+from firstlight.build.component import Component
+from firstlight.build.recipe import Stack
 from firstlight.core.schema import load
 from firstlight.hosts.inventory import Host, InventoryFile
 from firstlight.serve.profile import (
@@ -154,6 +157,13 @@ def test_every_key_of_a_host_is_told_and_the_example_can_be_loaded() -> None:
     (example,) = examples(HOSTS.read_text())
     inventory = load(json.dumps(example), "hosts.yaml", InventoryFile).value
     assert keys(Host) == set().union(*(host.model_fields_set for host in inventory.hosts))
+
+
+def test_examples_of_a_component_and_its_stack_go_together() -> None:
+    shown = examples(section(ROOT / "docs" / "builds.md", "Add a component"))
+    component = load(json.dumps(shown[0]), "colorama.yaml", Component)
+    stack = load(json.dumps(shown[1]), "tried.yaml", Stack)
+    assert choose(stack.value, {component.value.name: component.value})["colorama"].build
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:
