@@ -107,6 +107,7 @@ class Backend(Span):
 
 
 _MODELOPT = f"{_QUANT}/modelopt_quant.py"
+_CT = f"{_QUANT}/compressed_tensors/compressed_tensors.py"
 FORMS: tuple[FormRule, ...] = (
     FormRule("0.5.9", "", f"§2.2; 0.5.23 {_MODELOPT}:1611", _FP4, "nested-algo", True),
     FormRule("0.5.9", "", f"§2.2; 0.5.23 {_MODELOPT}:1611", _FP4, "flat-scheme", True),
@@ -129,7 +130,7 @@ FORMS: tuple[FormRule, ...] = (
     FormRule(
         "0.5.20",
         "",
-        f"§2.2; 0.5.23 {_QUANT}/compressed_tensors/compressed_tensors.py:143",
+        f"§2.2; 0.5.23 {_CT}:143",
         ("compressed-tensors",),
         "flat-scheme",
         True,
@@ -141,6 +142,12 @@ FORMS: tuple[FormRule, ...] = (
     # Before 0.5.20 it is taken for plain FP8 of ModelOpt, which its weights are not.
     FormRule("0.5.20", "", "0.5.23 configs/model_config.py:1875", _MXFP8, "flat-algo", True),
     FormRule("0.5.20", "", "0.5.23 configs/model_config.py:1877", _MXFP8, "flat-scheme", True),
+    FormRule("0.5.20", "", "0.5.23 configs/model_config.py:1879", _MXFP8, "flat-name", False),
+    # These ask their own keys alone, in all versions that were read.
+    FormRule("0.5.9", "", f"0.5.23 {_CT}:314", ("compressed-tensors",), "flat-algo", False),
+    FormRule("0.5.9", "", f"0.5.23 {_QUANT}/quark/quark.py:630", ("quark",), "flat-algo", False),
+    FormRule("0.5.9", "", f"0.5.23 {_QUANT}/quark/quark.py:630", ("quark",), "flat-scheme", False),
+    FormRule("0.5.9", "", f"0.5.23 {_QUANT}/quark/quark.py:630", ("quark",), "flat-name", False),
 )
 # Kinds of weights whose cache is FP8 without a word about it, and since when they are known.
 UNSAID: Mapping[Family, tuple[str, str]] = {

@@ -19,12 +19,18 @@ _LAYER = re.compile(r"(?m)^(?:(?:[^0-9\n]*|.*?)\.([0-9]{1,4})(?![^.\n]))?")
 
 # Names of scales of the KV cache that the engine maps to its own, and which of them is which
 # (`maybe_remap_kv_scale_name`, 0.5.23 weight_utils.py:1779). A plain name gets `.attn` before its
-# end, so that what stands at a projection or at that very module comes to a name that is nowhere.
+# end, so that what stands at a projection, a cache or that very module comes to no parameter.
 _ROLES = (
     ("modelopt", re.compile(r"\.(?:self_attn|mixer)\.(k|v)_proj\.\1_scale$")),
     ("quark", re.compile(r"\.(k|v)_proj\.output_scale$")),
     ("legacy", re.compile(r"\.(kv)_scale$")),
-    ("plain", re.compile(r"(?<!_proj)(?<!self_attn\.attn)\.(k|v)_scale$")),
+    (
+        "plain",
+        re.compile(
+            r"(?<!_proj)(?<!self_attn\.attn)(?<!\.attn_m[hq]a)(?<!_cache)(?<!\.w[kv])"
+            r"\.(k|v)_scale$"
+        ),
+    ),
 )
 # Names that look like such scales to a person, and mean nothing to the engine.
 _ALIKE = re.compile(

@@ -125,7 +125,19 @@ FORMS: list[tuple[str, Mapping[str, Any], str]] = [
     ("FP8, both", FP8_AND_SCHEME | {"kv_cache_quant_algo": "FP8"}, "- - - FP8 FP8"),
     ("AWQ", {"quant_method": "awq", "kv_cache_scheme": FP8_SCHEME}, "- - - - -"),
     ("MiniMax-M3", M3, "? ? ? ? FP8"),
-    ("a form of nobody's", {"quant_method": "quark", "kv_cache_quant_algo": "FP8"}, "? ? ? ? ?"),
+    ("Quark", {"quant_method": "quark", "kv_cache_quant_algo": "FP8"}, "- - - - -"),
+    ("Quark, a scheme", {"quant_method": "quark", "kv_cache_scheme": FP8_SCHEME}, "- - - - -"),
+    (
+        "compressed-tensors, a name",
+        {"quant_method": "compressed-tensors", "kv_cache_quant_algo": "FP8"},
+        "- - - - -",
+    ),
+    ("MXFP8, a scheme as a text", modelopt("MXFP8", kv_cache_scheme="FP8"), "? ? ? - -"),
+    (
+        "a form of nobody's",
+        {"quant_method": "compressed-tensors", "kv_cache_scheme": "FP8"},
+        "? ? ? ? ?",
+    ),
     ("FP8 weights alone", {"quant_method": "fp8"}, "- - - - -"),
 ]
 
