@@ -20,6 +20,7 @@ from firstlight.core.errors import Fault
 from firstlight.core.schema import Document, Place, nearest
 
 _GLIBC = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}")
+_CHANGES = re.compile(rb"^--- [^\n]*\n\+\+\+ ", re.MULTILINE)
 _TAG = "; give the stack a `tag`, like 'cu130.sm120'"
 
 
@@ -42,7 +43,7 @@ def check_patches(
     document: Document[PatchRegistry],
     components: Iterable[str],
     stacks: Iterable[str],
-    files: Iterable[str],
+    files: Mapping[str, bytes],
 ) -> tuple[Fault, ...]:
     """Faults of the patch registry; `files` are the patch files that exist, below patches/."""
     entries = document.value.patches
@@ -51,7 +52,7 @@ def check_patches(
     for index, entry in enumerate(entries):
         found += [
             (("patches", index, key), message)
-            for key, message in _entry(entry, known, set(stacks), present)
+            for key, message in _entry(entry, known, set(stacks), files)
         ]
         if entry.file in {earlier.file for earlier in entries[:index]}:
             found.append((("patches", index, "file"), f"patch {entry.file!r} is given twice"))
@@ -63,10 +64,12 @@ def check_patches(
 
 
 def _entry(
-    entry: PatchEntry, components: set[str], stacks: set[str], files: set[str]
+    entry: PatchEntry, components: set[str], stacks: set[str], files: Mapping[str, bytes]
 ) -> Iterator[tuple[str, str]]:
     if entry.file not in files:
         yield "file", f"no file patches/{entry.file}{nearest(entry.file, files)}"
+    elif not _CHANGES.search(files[entry.file]):
+        yield "file", f"patches/{entry.file} changes no file; make it with `diff -ru` or `git diff`"
     if entry.component not in components:
         yield "component", f"no component {entry.component!r}{nearest(entry.component, components)}"
     for stack in entry.stacks:

@@ -85,7 +85,7 @@ def _cancel(inventory: Inventory, target: Host, console: Console, dry_run: bool)
         console.say(f"{'# would let go' if dry_run else 'let go'}: {line}")
     done = "would end" if dry_run else "ended"
     text = f"{done} {len(ended)} job(s)" if ended else "no build runs"
-    return Report(f"{target.name}: {text}", {"ended": [] if dry_run else ended})
+    return Report(f"{'# ' * dry_run}{target.name}: {text}", {"ended": [] if dry_run else ended})
 
 
 def build(

@@ -142,7 +142,16 @@ def checked_registry(root: Path, components: dict[str, Component]) -> PatchRegis
     return document.value
 
 
-def patch_files(root: Path) -> tuple[str, ...]:
+def patch_files(root: Path) -> dict[str, bytes]:
     """The patch files that exist, below patches/."""
     folder = root / "patches"
-    return tuple(str(path.relative_to(folder)) for path in sorted(folder.rglob("*.patch")))
+    found = (path for path in sorted(folder.rglob("*.patch")) if path.is_file())
+    return {str(path.relative_to(folder)): _bytes(path, root) for path in found}
+
+
+def _bytes(path: Path, root: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigError([Fault(catalog.shown(path, root), 0, 0, what)]) from None

@@ -168,13 +168,22 @@ def test_a_component_has_a_version_that_a_package_can_have(
     assert [str(fault) for fault in found] == [f"recipes/components/sglang.yaml:{message}"]
 
 
-def patch_faults(text: str, files: tuple[str, ...] = FILES) -> list[str]:
+def patch_faults(
+    text: str, files: tuple[str, ...] = FILES, idle: tuple[str, ...] = ()
+) -> list[str]:
     document = load(text, "patches/registry.yaml", PatchRegistry)
-    return [str(fault) for fault in check_patches(document, ["sglang"], ["tiny-cpu"], files)]
+    held = dict.fromkeys(files, b"why\n\n--- a/x/y.py\n+++ b/x/y.py\n@@ -1 +1 @@\n-1\n+2\n")
+    held |= dict.fromkeys(idle, b"--- of what it is for\n")
+    return [str(fault) for fault in check_patches(document, ["sglang"], ["tiny-cpu"], held)]
 
 
 def test_a_good_registry_has_no_fault() -> None:
     assert patch_faults(REGISTRY) == []
+
+
+def test_a_patch_that_changes_no_file_is_told_without_a_host() -> None:
+    (told,) = patch_faults(REGISTRY, idle=FILES[:1])
+    assert f"patches/{FILES[0]} changes no file; make it with `diff -ru` or `git diff`" in told
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ def test_the_lock_of_every_stack_of_the_project_goes_with_it() -> None:
 def test_every_patch_of_the_project_is_in_its_registry() -> None:
     folder = ROOT / "patches"
     registry = load((folder / "registry.yaml").read_text(), "patches/registry.yaml", PatchRegistry)
-    files = [str(path.relative_to(folder)) for path in folder.rglob("*.patch")]
+    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.patch")}
     parts, stacks = (
         [path.stem for path in (ROOT / "recipes" / kind).glob("*.yaml")]
         for kind in ("components", "stacks")

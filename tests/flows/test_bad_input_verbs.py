@@ -60,6 +60,8 @@ def test_a_stack_may_be_named_where_there_is_no_profile(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_of_cancel_ends_nothing(tiny: Tiny) -> None:
+    idle = tiny.project.invoke("build", "--cancel", "--dry-run", check=True).stdout
+    assert idle == "# local: no build runs\n"
     tiny.gate.touch()
     with tiny.project.start("build") as process:
         wait_for(lambda: any(tiny.root.glob("jobs/release-*/pid")), "the release", 60)
