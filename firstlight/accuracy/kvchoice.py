@@ -24,6 +24,7 @@ REFUSED: Final = "refused"
 WIDE = frozenset({"bfloat16", "float16", "float32"})
 NOT_ASKED = "engine code not asked"
 _KNOWN = ("FP8", "NVFP4")
+_SHORT = {"half": "float16", "float": "float32"}
 
 
 @dataclass(frozen=True)
@@ -200,19 +201,24 @@ def _followed(checkpoint: Checkpoint, ask: Ask, version: str) -> Effective:
 
 def _as_model(checkpoint: Checkpoint, ask: Ask, lines: tuple[Evidence, ...]) -> Effective:
     dtype, where = _model_dtype(checkpoint, ask)
+    if dtype == UNKNOWN:
+        said = "auto is the model's dtype, which is none of 16 or 32 bits that floats have"
+        return Effective(UNKNOWN, AUTO, (*lines, Evidence(where, said)))
     said = f"auto is the model's dtype, {dtype}"
     return Effective(dtype, AUTO, (*lines, Evidence(where, said)))
 
 
 def _model_dtype(checkpoint: Checkpoint, ask: Ask) -> tuple[str, str]:
-    given = {"half": "float16", "float": "float32"}.get(ask.flag("dtype"), ask.flag("dtype"))
+    given = _SHORT.get(ask.flag("dtype"), ask.flag("dtype"))
     if given in WIDE:
         return given, "--dtype"
     names = {key: a_text(checkpoint.text.get(key)) for key in ("torch_dtype", "dtype")}
     key, name = next(((k, v.removeprefix("torch.")) for k, v in names.items() if v), ("", ""))
     where = f"config.json: {key}" if key else "config.json: it names no dtype"
-    if name in WIDE - {"float32"}:
+    if (name := _SHORT.get(name, name)) in WIDE - {"float32"}:
         return name, where
+    if name not in ("", "float32"):
+        return UNKNOWN, f"{where} is {name}"
     # Nothing is float32 to the engine, which it serves in 16 bits (0.5.23 model_config.py:2304).
     gemma = a_text(checkpoint.text.get("model_type")).startswith("gemma")
     return "bfloat16" if gemma else "float16", where
