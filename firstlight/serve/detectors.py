@@ -57,8 +57,8 @@ def tail_loop(text: str) -> Finding | None:
     for period, match in enumerate(_z_values(tail[::-1])):
         if not period:
             continue
-        covered, unit = match + period, tail[-period:]
-        if covered >= _too_far(unit):
+        covered = match + period
+        if covered >= 3 * period and covered >= _too_far(unit := tail[-period:]):
             return Finding("loop", f"{unit.strip()[:60]!r} {covered // period} times at the end")
     return None
 
@@ -70,7 +70,10 @@ def _too_far(unit: str) -> float:
         return 160.0
     if _has_words(unit):
         needed = 3.0 if period >= 80 else 4.0 if period >= 20 else 5.0 if " " in unit else 6.0
-        return max(30.0, 12.0 * period) if _HAN.fullmatch(unit) else max(80.0, needed * period)
+        # Two of these letters say what a word does.
+        if 2 * len(_HAN.findall(unit)) >= period > 1:
+            return max(40.0, needed * period)
+        return max(80.0, needed * period)
     # No drawing and no table repeats these.
     return max(40.0, 15.0 * period) if _STUTTERED.intersection(unit) else math.inf
 
@@ -102,6 +105,19 @@ def stuttering_word(text: str) -> Finding | None:
         run = run + 1 if before == word and not word.isdigit() else 1
         if run > most and run * len(word) >= 18:
             return Finding("loop", f"{word!r} {run} times in a row")
+    return None
+
+
+def doubled_words(text: str) -> Finding | None:
+    """A stretch where every fourth word says the one before it again, and several words do so."""
+    words = list(_LONGER.finditer(_CODE.sub("\n", text.lower())))
+    for start in range(0, max(1, len(words) - _SHORT + 1), _SHORT // 2):
+        stretch = words[start : start + _SHORT]
+        doubled = [b[0] for a, b in pairwise(stretch) if a[0] == b[0] and b.start() - a.end() == 1]
+        several = len(set(doubled)) > 2 and len({word[0] for word in stretch}) > 5
+        if several and len(doubled) >= max(8, 0.25 * len(stretch)):
+            told = ", ".join(repr(word) for word, _ in Counter(doubled).most_common(3))
+            return Finding("loop", f"{len(doubled)} words said twice in {len(stretch)}, as {told}")
     return None
 
 
@@ -140,6 +156,8 @@ def _of(kind: str, look: Callable[[str], str | None]) -> Callable[[str], Finding
 
 
 _TAIL = 3000
+_SHORT = 40
+_LONGER = re.compile(r"[^\W\d_]{2,}")
 _STRETCH = 80
 _RUN = re.compile(r"([^\s\u2800])\1{5,}")  # U+2800 is a blank of Braille drawings
 _RULING = frozenset("-=_*~.#|+─━│┃═║┌┐└┘├┤┬┴┼╔╗╚╝╠╣█▓▒░▄▀/\\0123456789")
@@ -159,7 +177,7 @@ _MOJIBAKE = re.compile(
     r"\u00c3[\u0080-\u00bf\u0160\u0178\u017d]|\u00e2\u20ac[\u2122\u0153\u009d\u201c\u201d\u00a6\u02dc]"
     r"|[\u00d0\u00d1][\u0080-\u00bf]"
 )
-_HAN = re.compile(r"[\u4e00-\u9fff]{2,}")
+_HAN = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7a3]")
 _STUTTERED = frozenset(",;\"'`?!")
 _PADDING = re.compile(r"[ \t\u00a0\u2800]{2,}")
 _RULER = re.compile(r"([-=_*~.#|+─━═:] ?)\1{5,}")
@@ -169,6 +187,7 @@ _DETECTORS: tuple[Callable[[str], Finding | None], ...] = (
     tail_loop,
     repeated_phrases,
     stuttering_word,
+    doubled_words,
     replacement_characters,
     mojibake,
     special_tokens,

@@ -40,6 +40,9 @@ BROKEN = {
     "So, " + '**_ "_ ' * 20: "loop",
     ", " * 30: "loop",
     "好的" * 20: "loop",
+    "灯亮了请进来。" * 7: "loop",
+    "so to to the hill and and the the way that was was on to to the and and it the the was to to "
+    "the of of it": "loop",
     "Once there was the king of the hills and " + "the king of the hills and " * 5: "loop",
     "The story of " + "the very old " * 7: "loop",
 }
