@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from firstlight.serve.render import (
     render_launch,
     render_unit,
 )
+from firstlight.serve.smoke import questions_of, request_for
 
 # Each link is renamed into place. `previous` is what a rollback would go back to; `started` lets
 # a later deploy find a server that was left while it started; `coming` tells a deploy that another
@@ -128,15 +130,20 @@ def proof_steps(target: Target) -> Iterator[Step]:
     url = quote(f"{manifest.url_on_host}/health_generate")
     script = Script(f"until curl -fsS {url}; do sleep 1; done")
     yield Step("ready", "wait until it is ready", Watch("ready", script))
-    body = f'{{"model": "{manifest.served_model_name}", "temperature": 0, "messages": ...}}'
-    header = "Content-Type: application/json"
-    chat = f"{manifest.url_on_host}/v1/chat/completions"
-    ask = Command(("curl", "-fsS", chat, "-H", header, "-d", body))
-    info = Command(("curl", "-fsS", f"{manifest.url_on_host}/server_info"))
-    asked = Script(f"# each question of the profile\n{ask.line()}\n{info.line()}")
+    asked = Script("\n".join(command.line() for command in _questions(target)))
     yield Step("smoke", "ask it what it must know, compare its own figures", Watch("smoke", asked))
     args = (str(home.parent), home.name)
     yield Step("switch", "make it the current deployment", Run(Script(_SWITCH, args)))
+
+
+def _questions(target: Target) -> Iterator[Command]:
+    """What a proof asks, as a person would by hand."""
+    manifest = target.manifest
+    chat = ("curl", "-fsS", f"{manifest.url_on_host}/v1/chat/completions")
+    for question in questions_of(target.rendered.profile.smoke):
+        body = json.dumps(request_for(question, manifest.served_model_name), ensure_ascii=False)
+        yield Command((*chat, "-H", "Content-Type: application/json", "-d", body))
+    yield Command(("curl", "-fsS", f"{manifest.url_on_host}/server_info"))
 
 
 def stop_step(service: launch.Deployment) -> Step:

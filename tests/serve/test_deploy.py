@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
+import shlex
 import socket
 import subprocess
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from firstlight.core.plan import Run, Step
+from firstlight.core.plan import Run, Step, Watch
 from firstlight.core.schema import load
 from firstlight.serve import deploy, launch
 from firstlight.serve.manifest import Manifest
@@ -117,3 +120,18 @@ def test_what_is_switched_to_is_what_is_started(tmp_path: Path) -> None:
     assert run(switch).returncode == 0
     links = {path.name: str(path.readlink()) for path in tmp_path.iterdir() if path.is_symlink()}
     assert links == {"current": "new", "previous": "first", "started": "new"}
+
+
+def test_a_dry_run_asks_what_a_proof_asks(tmp_path: Path) -> None:
+    goal = target(tmp_path / "new")
+    text = PROFILE + "smoke: {questions: [{ask: What's \u00fc?, expect: [x]}], echo: So.}\n"
+    asking = load(text, "small.yaml", Profile).value
+    goal = dataclasses.replace(goal, rendered=dataclasses.replace(goal.rendered, profile=asking))
+    _, asked, _ = deploy.proof_steps(goal)
+    assert isinstance(asked.action, Watch)
+    *lines, figures = asked.action.script.text.splitlines()
+    first, echo = (json.loads(shlex.split(line)[-1]) for line in lines)
+    assert first["messages"] == [{"role": "user", "content": "What's \u00fc?"}]
+    assert (first["model"], first["temperature"]) == ("small", 0)
+    assert echo["messages"][0]["content"].endswith("So.")
+    assert figures.endswith("/server_info")
