@@ -104,7 +104,7 @@ def _meeting(runs: Sequence[_Run], gaps: tuple[str, ...]) -> set[str]:
 def glued_words(text: str) -> str | None:
     """Latin words thrown in a line: many with a seam inside or very long, no small word between.
 
-    A few such words are a list of names.
+    A few such words are a list, and so are many with capitals.
     """
     text = _CODE.sub("\n", text)
     words = list(_WORD.finditer(text))
@@ -115,7 +115,9 @@ def glued_words(text: str) -> str | None:
     small = sum(word[0].lower() in _SMALL for word in words)
     if sum(odd.values()) < max(3, 0.12 * len(words)) or small > 0.1 * len(words):
         return None
-    return " ".join([*odd][:3]) if _flowing(words) >= 0.6 * (len(words) - 1) else None
+    if _are_names(words) or _flowing(words) < 0.6 * (len(words) - 1):
+        return None
+    return " ".join([*odd][:3])
 
 
 def _oddness(word: str, is_long: bool) -> int:
@@ -156,12 +158,17 @@ def no_small_words(text: str) -> str | None:
         small = sum(word in _SMALL or len(word) == 1 for word in said)
         if small > _ROW / 12 or len(set(said)) < 0.75 * _ROW or not "".join(said).isascii():
             continue
-        if _flowing(row) >= 0.85 * _ROW and said != sorted(said):
+        if _flowing(row) >= 0.85 * _ROW and said != sorted(said) and not _are_names(row):
             return " ".join(word[0] for word in row[:8])
     return None
 
 
 _ROW = 60
+
+
+def _are_names(words: Sequence[re.Match[str]]) -> bool:
+    """States, elements, people: lists of them are sound however they are joined."""
+    return sum(word[0][0].isupper() for word in words) > 0.6 * len(words)
 
 
 def _is_mostly_latin(text: str) -> bool:
@@ -203,7 +210,8 @@ def _flowing(words: Sequence[re.Match[str]]) -> int:
 def thrown_characters(text: str) -> str | None:
     """A text that is one piece without a blank, of capitals, digits and marks of every kind.
 
-    An expression or a line of code has marks too, but says some of its pieces again.
+    An expression or a line of code has marks too, but says some of its pieces again; the table of
+    ASCII has an order, and a password is shorter.
     """
     piece = max(_SOLID.findall(_CODE.sub("\n", text)), key=len, default="")
     marks = {char for char in piece if not char.isalnum()}
@@ -212,10 +220,11 @@ def thrown_characters(text: str) -> str | None:
     if len(marks) < 10 or 2 * len(piece) < len(text.strip()) or plain < 0.25 * len(piece):
         return None
     is_thrown = sum(map(str.islower, piece)) <= 0.1 * len(piece)
+    is_thrown = is_thrown and list(piece) != sorted(piece)
     return piece[:40] if is_thrown and len(set(threes)) >= 0.97 * len(threes) else None
 
 
-_SOLID = re.compile(r"[!-~]{30,}")
+_SOLID = re.compile(r"[!-~]{48,}")
 
 
 def looping_syllables(text: str) -> str | None:

@@ -83,6 +83,10 @@ SOUND = [
     " ".join(sorted(set(BARE.split()))),
     "\n".join(BARE.split()),
     "<\uff5ctool\u2581calls\u2581begin\uff5c>now<\uff5ctool\u2581calls\u2581end\uff5c>",
+    " ".join(word.capitalize() for word in BARE.split()),
+    "Rechtsschutzversicherungsgesellschaften Haus Hof Garten Tor Weg Bahn",
+    "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "X7#P!9Q@2L$5R^8Z&T*4Y(6)N_3+B=1{D}|:J~0;",
 ]  # fmt: skip
 
 
