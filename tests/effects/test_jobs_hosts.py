@@ -196,7 +196,8 @@ def break_link(host: TestHost, how: str) -> None:
         fleet.kill_sshd_sessions(host)
         return
     fleet.link_down(host)
-    threading.Timer(20, fleet.link_up, [host]).start()
+    # TCP gives up after 20 s: a cable that is back by then may mend the link before it is lost.
+    threading.Timer(27, fleet.link_up, [host]).start()
 
 
 def test_a_reboot_is_told_and_the_job_starts_afresh(
