@@ -138,6 +138,8 @@ serve() {
   [[ -n $ending ]] || wait "$child"
   rc=$?
   if [[ -n $ending ]]; then
+    # Who asks does so until we are gone, and each time would break off a wait or a read of ours.
+    trap '' TERM INT
     note "asked to stop"
     kill -TERM "$child" 2>/dev/null
     for ((give_up = SECONDS + stop_s + 1; SECONDS < give_up; )); do
@@ -146,6 +148,8 @@ serve() {
     done
     look_at "$child" && ((parent == $$)) && kill -KILL "$child" &&
       note "the server did not stop within $stop_s s; killed"
+    # One that came just before breaks off the first of these.
+    wait "$child"
     wait "$child"
     rc=$?
   fi

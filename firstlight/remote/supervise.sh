@@ -87,6 +87,8 @@ run() {
   mv -T -- "$folder.partial" "$folder" || exit 1
   take_lock && work
   if [[ -n $ending ]]; then
+    # Who asks does so until we are gone, and each time would break off a read of ours.
+    trap '' TERM INT
     [[ -s cancel ]] && read -r grace <cancel && how=cancelled
     note "asked to end; ending the job"
   elif find_members "$folder" && ((${#left[@]})); then

@@ -161,6 +161,20 @@ def test_a_deaf_server_is_killed_and_its_children_too(bench: Callable[..., Bench
     assert "did not stop within 1 s; killed" in one.read().data.decode()
 
 
+def test_a_killed_server_is_told_as_that_however_often_the_end_is_asked_for(
+    bench: Callable[..., Bench],
+) -> None:
+    """A SIGTERM broke off the wait for its end: status 143, of a server that ended at once."""
+    one = bench(stop_s=1)
+    one.start()
+    one.get("/deaf")
+    supervisor = int((one.folder / "pid").read_text().split()[0])
+    ask = f"while kill -TERM {supervisor}; do :; done 2>/dev/null"
+    with subprocess.Popen(["bash", "-c", ask]):
+        one.stop()
+    assert (one.state().condition, one.state().rc) == ("stopped", 137)
+
+
 def test_a_crash_is_followed_by_a_new_start(bench: Callable[..., Bench]) -> None:
     one = bench()
     one.start()
