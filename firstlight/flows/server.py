@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -26,6 +27,7 @@ T = TypeVar("T")
 _CHUNK = 1 << 20
 # A start says some hundred KiB; what comes after 64 MiB is of a server that serves long since.
 _MOST = 64 << 20
+_COMES_BACK_S = 15.0
 
 
 def require_current(seen: Survey, profile: str, host: str) -> Manifest:
@@ -92,6 +94,16 @@ def service(found: Manifest, root: PurePosixPath) -> launch.Deployment:
 def state(shell: Shell, deployment: launch.Deployment) -> ServerState:
     """How the server is: one round trip."""
     return running.parse_state(shell.run(running.state(deployment)).out, shell.host.name)
+
+
+def settled(shell: Shell, deployment: launch.Deployment) -> ServerState:
+    """How the server is; one that crashed a moment ago has the time to come back by itself."""
+    give_up = time.monotonic() + _COMES_BACK_S
+    while (found := state(shell, deployment)).condition == "restarting":
+        if time.monotonic() > give_up:
+            break
+        time.sleep(0.5)
+    return found
 
 
 def chunk(shell: Shell, deployment: launch.Deployment, offset: str) -> LogChunk:

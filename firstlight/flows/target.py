@@ -104,7 +104,7 @@ def choose(case: Case, dry_run: bool) -> Goal:
     choice = _launcher(profile, facts, shell.host.name)
     _tell_ceiling(profile, facts, choice.launcher, case.console)
     target = describe(case, facts)
-    running = server.state(shell, target.service).condition in ("starting", "running")
+    running = server.settled(shell, target.service).condition in ("starting", "running")
     before = look_before(shell, seen, target.manifest, case.console)
     if not running and (before.old is None or before.old.port != profile.service.port):
         _require_port(case, facts)
