@@ -110,7 +110,7 @@ def stuttering_word(text: str) -> Finding | None:
 
 def doubled_words(text: str) -> Finding | None:
     """A stretch where every fourth word says the one before it again, and several words do so."""
-    words = list(_LONGER.finditer(_CODE.sub("\n", text.lower())))
+    words = list(_LONGER.finditer(salad.CODE.sub("\n", text.lower())))
     for start in range(0, max(1, len(words) - _SHORT + 1), _SHORT // 2):
         stretch = words[start : start + _SHORT]
         doubled = [b[0] for a, b in pairwise(stretch) if a[0] == b[0] and b.start() - a.end() == 1]
@@ -129,7 +129,7 @@ def replacement_characters(text: str) -> Finding | None:
 
 def mojibake(text: str) -> Finding | None:
     """UTF-8 that was read as Latin-1: `Ã¼` for an umlaut, `â€™` for an apostrophe."""
-    found = _MOJIBAKE.findall(_CODE.sub(" ", text))
+    found = _MOJIBAKE.findall(salad.CODE.sub(" ", text))
     return Finding("mojibake", " ".join(found[:3])) if len(found) > 2 else None
 
 
@@ -138,7 +138,7 @@ def special_tokens(text: str) -> Finding | None:
 
     Markers of tool calls are not among them: without a parser they belong to the answer.
     """
-    bare = _CODE.sub(" ", text)
+    bare = salad.CODE.sub(" ", text)
     found = _SPECIAL.findall(bare)
     if bare.rstrip().endswith("</s>") and "<s>" not in bare:
         found.append("</s>")
@@ -166,7 +166,6 @@ _SUSPECT = frozenset('!"?')
 # Of these a run behind other text, with nothing after it, is no ruler.
 _ENDLESS = {"#": 10, "-": 30, "=": 30}
 _WORD = re.compile(r"[^\W_]+")
-_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _SPECIAL = re.compile(
     r"<[|\uff5c](?!\w*?(?:tool|python|plugin|action|function|arg))[A-Za-z][\w▁]{2,40}[|\uff5c]>"
     r"|<unused\d+>|<extra_id_\d+>|<0x[0-9A-F]{2}>|\[UNK_BYTE_|\[(?:control_|unused)\d+\]"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
+CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 
 # Letters by script, from the blocks of the Unicode standard; Han and kana count as one.
 _SCRIPTS = {
@@ -59,7 +59,7 @@ class _Run:
 
 def mixed_scripts(text: str) -> str | None:
     """Scripts that meet inside words, or many that follow each other without a mark between."""
-    runs = list(_runs(_CODE.sub("\n", text)))
+    runs = list(_runs(CODE.sub("\n", text)))
     hybrids = [(a, b) for a, b in pairwise(runs) if _is_hybrid(a, b)]
     foreign = [pair for pair in hybrids if "Latin" not in (pair[0].script, pair[1].script)]
     if foreign or len({a.text + b.text for a, b in hybrids}) > 1:
@@ -106,7 +106,7 @@ def glued_words(text: str) -> str | None:
 
     A few such words are a list, and so are many with capitals.
     """
-    text = _CODE.sub("\n", text)
+    text = CODE.sub("\n", text)
     words = list(_WORD.finditer(text))
     if len(words) < _FEWEST or not _is_mostly_latin(text):
         return None
@@ -151,7 +151,7 @@ def no_small_words(text: str) -> str | None:
 
     Only such, since the languages that have few small words write letters with marks.
     """
-    words = list(_WORD.finditer(_CODE.sub("\n", text)))
+    words = list(_WORD.finditer(CODE.sub("\n", text)))
     for start in range(0, max(0, len(words) - _ROW + 1), _ROW // 2):
         row = words[start : start + _ROW]
         said = [word[0].lower() for word in row]
@@ -180,7 +180,7 @@ def _is_mostly_latin(text: str) -> bool:
 
 def few_words_thrown(text: str) -> str | None:
     """A stretch of a few words again and again, in no order: a loop has one, this has none."""
-    words = list(_ANY_WORD.finditer(_CODE.sub("\n", text)))
+    words = list(_ANY_WORD.finditer(CODE.sub("\n", text)))
     for start in range(0, max(0, len(words) - _STRETCH + 1), _STRETCH // 2):
         stretch = words[start : start + _STRETCH]
         said = [word[0].lower() for word in stretch]
@@ -213,7 +213,7 @@ def thrown_characters(text: str) -> str | None:
     An expression or a line of code has marks too, but says some of its pieces again; the table of
     ASCII has an order, and a password is shorter.
     """
-    piece = max(_SOLID.findall(_CODE.sub("\n", text)), key=len, default="")
+    piece = max(_SOLID.findall(CODE.sub("\n", text)), key=len, default="")
     marks = {char for char in piece if not char.isalnum()}
     threes = list(zip(piece, piece[1:], piece[2:], strict=False))
     plain = sum(char.isdigit() or char.isupper() for char in piece)
@@ -229,7 +229,7 @@ _SOLID = re.compile(r"[!-~]{48,}")
 
 def looping_syllables(text: str) -> str | None:
     """A piece of a word said again and again without a blank, as `ingingingingingingin`."""
-    for found in _SYLLABLES.finditer(_CODE.sub("\n", text)):
+    for found in _SYLLABLES.finditer(CODE.sub("\n", text)):
         if len(set(found[1])) > 2:  # ha ha ha is laughter
             return f"{found[1]!r} {len(found[0]) // len(found[1])} times in a row"
     return None
