@@ -48,15 +48,22 @@ alive() {
   [[ -n $since && $boot == "$BOOT" ]] && look_at "$pid" && [[ $ticks == "$since" ]]
 }
 
+# Puts into `left` what carries the mark of folder $1 in its environment.
+find_marked() {
+  mapfile -t left < <(grep -slzxF -- "FIRSTLIGHT_JOB=$1" /proc/[0-9]*/environ)
+  left=("${left[@]#/proc/}")
+  left=("${left[@]%/environ}")
+}
+
 # Puts into `left` what runs for folder $1: whatever carries its mark in the environment, even in a
 # session of its own; and, marked or not, its cgroup and its supervisor's session. A session whose
 # supervisor is gone does not count: its number may be somebody else's by now. The supervisor, its
 # helper, who asks, and their own children are not meant; so nothing here may have grandchildren.
 find_members() {
   local folder=$1 path pid keep=" $BASHPID " group=' ' supervisor='' helper='' parent session ticks
-  mapfile -t left < <(grep -slzxF -- "FIRSTLIGHT_JOB=$folder" /proc/[0-9]*/environ)
-  left=("${left[@]#/proc/}")
-  left=("${left[@]%/environ}")
+  find_marked "$folder"
+  # A program that is just being started shows no environment; a cgroup would show it.
+  ((${#left[@]})) || [[ -s $folder/cgroup ]] || { sleep 0.05 && find_marked "$folder"; }
   if alive "$folder/pid"; then
     read -r supervisor _ _ helper <"$folder/pid"
     keep+="$supervisor ${helper:-$supervisor} "

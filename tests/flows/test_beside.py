@@ -20,6 +20,7 @@ from firstlight.flows.beside import beside
 from firstlight.flows.ship import _told
 from firstlight.hosts.inventory import Host
 from tests.flows.project import REPO
+from tests.flows.watching import wait_for
 
 SUPERVISE = PurePosixPath(REPO / "firstlight/remote/supervise.sh")
 
@@ -75,17 +76,16 @@ def job_story(root: Path, name: str) -> tuple[Plan, execute.Site]:
 def test_an_interrupt_reaches_all_and_what_runs_on_hosts_goes_on(
     tmp_path: Path, said: io.StringIO
 ) -> None:
-    begun = threading.Barrier(3, timeout=60)
     told = {name: job_story(tmp_path, name) for name in ("gpu02", "gpu03")}
 
     def story(name: str, console: Console) -> None:
         plan, site = told[name]
         jobs.start(site.shell, site.root, site.supervise, plan.steps[0].action)  # type: ignore[arg-type]
-        begun.wait()
         execute.execute(plan, {"host": site}, console)
 
     def interrupt() -> None:
-        begun.wait()
+        # Who is not at its job yet has nothing that goes on.
+        wait_for(lambda: said.getvalue().count("watching it") == len(told), "both at their jobs")
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
