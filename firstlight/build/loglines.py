@@ -153,7 +153,7 @@ _RAISED = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _MILD_WITHIN = re.compile(
     r"(?i:\bwarning\b(?: #\S+)? ?:)|- WARNING -|\wWarning: |: note: | disabled: "
     r"|Ignore import error|Will ignore error and continue|the state was deleted in TokenizerManager"
-    r"|tainting kernel|\b[Nn]o errors?\b|NCCL INFO|\bPASSED\b|\.\.\. ok$|\(ignored\)"
+    r"|tainting kernel|(?<!\] )\b[Nn]o errors?\b|NCCL INFO|\bPASSED\b|\.\.\. ok$|\(ignored\)"
     r"|\bTest +#?\d+.*Passed"
 )
 # Plain texts without one of which the pattern within a line cannot match.
