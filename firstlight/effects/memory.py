@@ -30,13 +30,18 @@ def fingerprint(root: Path) -> str:
 
 
 def recall(root: Path, key: tuple[str, ...], seen: str) -> dict[str, Any] | None:
-    """What was remembered under a key, if the files are still those of then; else None."""
+    """What was remembered under a key, if the files are still those of then; else None.
+
+    What somebody edited is not what was remembered.
+    """
     try:
         data = json.loads(_path(root, key).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    known = isinstance(data, dict) and data.get("fingerprint") == seen
-    return data["memory"] if known else None
+    if not isinstance(data, dict) or data.get("fingerprint") != seen:
+        return None
+    memory: dict[str, Any] | None = data.get("memory")
+    return memory if data.get("digest") == _digest(memory) else None
 
 
 def remember(root: Path, key: tuple[str, ...], seen: str, memory: dict[str, Any]) -> None:
@@ -45,8 +50,13 @@ def remember(root: Path, key: tuple[str, ...], seen: str, memory: dict[str, Any]
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".partial.{os.getpid()}")
-        partial.write_text(json.dumps({"fingerprint": seen, "memory": memory}), encoding="utf-8")
+        kept = {"fingerprint": seen, "memory": memory, "digest": _digest(memory)}
+        partial.write_text(json.dumps(kept), encoding="utf-8")
         partial.replace(path)
+
+
+def _digest(memory: Any) -> str:
+    return hashlib.sha256(json.dumps(memory, sort_keys=True).encode()).hexdigest()
 
 
 def _files(root: Path) -> Iterator[Path]:
