@@ -127,7 +127,7 @@ _STAMP = re.compile(
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ [\w.@-]+(?:\[\d+\])?: "  # a journal
     r"|std(?:out|err) [FP] "  # Kubernetes
     r"|\[rank\d+\]: |\(\w+ pid=\d+(?:, ip=[\w.:]+)?\) "  # torch, Ray
-    r"|ERROR \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?"  # vLLM, each line of a traceback
+    r"|ERROR \d\d-\d\d \d\d:\d\d:\d\d \[?[\w./]+:\d+\] ?"  # vLLM, each line of a traceback
     r"|DEBUG (?=[\[\s/\w])"  # uv, each line of a build
     r"|[EF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ [\w./-]+:\d+\] (?:\[\d+/\d+\] )?"  # torch's compiler
     r"|(?:[A-Z][a-z]{2} ){2}[ \d]\d \d\d:\d\d:\d\d \d{4}\[\d+,\d+\]<std(?:err|out)>: ?"  # MPI
