@@ -108,7 +108,13 @@ def test_recorded_server_logs_are_explained(shared: Path) -> None:
         report = explain.run(REPO, Console(nowhere()), log=str(log))
         if report.exit_code == 0:
             found[log.name[:2]] = report.data["rule"]
-    assert found == {"04": "killed", "08": "no-kernel-image", "09": "hang", "10": "pool-size"}
+    assert found == {
+        "02": "kv-scales-wanted",
+        "04": "killed",
+        "08": "no-kernel-image",
+        "09": "hang",
+        "10": "pool-size",
+    }
 
 
 def test_bytes_that_are_no_text_are_survived(tmp_path: Path) -> None:
