@@ -59,10 +59,29 @@ def window_cap(geometry: Geometry, launch: Launch) -> int | None:
     decides, or where the prefill chunk that is part of them is not known."""
     if not by_requests(geometry, launch) or not launch.chunk:
         return None
-    each = geometry.window + _EVICTED_AFTER * _drafted(launch) + launch.page_size + _ahead(launch)
-    chunks = launch.chunk * (2 if launch.overlap else 1)
-    tokens = each * max(1, (launch.max_running or 0) // launch.dp) + chunks + launch.page_size
+    tokens = request_cap(geometry.window, on_one_rank(launch.max_running or 0, launch), launch)
     return -(-tokens // launch.page_size) * launch.page_size
+
+
+def on_one_rank(asked: int, launch: Launch) -> int:
+    """Requests on one rank of DP attention of those asked for; before 0.5.23 it can be none."""
+    each = asked // launch.dp
+    return max(1, each) if since(launch.version, "0.5.23") else each
+
+
+def request_cap(window: int, requests: int, launch: Launch) -> int:
+    """Tokens of a window that `requests` hold at most, with the prefill chunks that are under way;
+    DP attention shares a chunk among its ranks (`compute_swa_request_cap`, 0.5.23
+    pool_configurator.py:924, arg_groups/parallel_hook.py:331)."""
+    each = window + _EVICTED_AFTER * _drafted(launch) + launch.page_size + _ahead(launch)
+    chunks = (launch.chunk or 0) // launch.dp * (2 if launch.overlap else 1)
+    return each * requests + chunks + launch.page_size
+
+
+def requests_in(window: int, tokens: int, launch: Launch) -> int:
+    """How many requests a window's pool of `tokens` holds in the worst case."""
+    nobody = request_cap(window, 0, launch)
+    return max(0, tokens - nobody) // (request_cap(window, 1, launch) - nobody)
 
 
 def _drafted(launch: Launch) -> int:
@@ -70,10 +89,12 @@ def _drafted(launch: Launch) -> int:
 
 
 def _ahead(launch: Launch) -> int:
-    """What a decode step allocates for a request: two steps of drafts, or a page."""
+    """What a decode step allocates for a request: two steps of drafts, without the overlap schedule
+    one in whole pages, or a page."""
     if launch.speculation is None:
         return launch.page_size
-    return 2 * max(launch.speculation.tree or 0, _drafted(launch))
+    once = max(launch.speculation.tree or 0, _drafted(launch))
+    return 2 * once if launch.overlap else -(-once // launch.page_size) * launch.page_size
 
 
 def sliding_tokens(geometry: Geometry, launch: Launch, tokens: int) -> int:

@@ -332,6 +332,13 @@ def test_a_window_for_the_requests_and_no_more() -> None:
     more = capacity(gpt, drafted, 20.0)
     assert more.sliding is not None
     assert more.sliding.tokens == 32 * (128 + 128 * 4 + 64 + 8) + 2 * 8192 + 64
+    # Ranks of DP attention share requests and a chunk; without overlap one step in whole pages.
+    shared = capacity(gpt, dataclasses.replace(launch, chunk=8192, tp=2, dp=2), 20.0)
+    assert shared.sliding is not None
+    assert shared.sliding.tokens == 16 * (128 + 128 + 64 + 64) + 2 * 4096 + 64
+    alone = capacity(gpt, dataclasses.replace(drafted, overlap=False), 20.0)
+    assert alone.sliding is not None
+    assert alone.sliding.tokens == 32 * (128 + 128 * 4 + 64 + 64) + 8192 + 64
 
 
 def test_states_before_0_5_7() -> None:
