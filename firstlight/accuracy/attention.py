@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from firstlight.accuracy.classes import (
     BY_RANK,
+    COMPRESSED,
     KNOWN,
     LATENT,
     NOT_MODELLED,
@@ -23,6 +24,7 @@ from firstlight.accuracy.classes import (
     has_one_pool,
     indexed_in,
 )
+from firstlight.accuracy.compressed import described
 from firstlight.accuracy.configclasses import filled
 from firstlight.accuracy.configkeys import (
     Config,
@@ -69,6 +71,8 @@ def describe(
     text = filled(name, text_config(config))
     if name in NOT_MODELLED:
         return Unknown(name, (f"{NOT_MODELLED[name]}: not modelled here",))
+    if name in COMPRESSED:
+        return described(name, config, text, version)
     kinds, lack = layer_kinds(name, text, version, one_pool)
     index = _has_index(name, text, version)
     missing = tuple(_missing(name, text, kinds, lack, index))

@@ -18,6 +18,7 @@ from firstlight.accuracy.kvcache import Capacity, capacity, memory_for
 from firstlight.accuracy.kvlaunch import BF16, FP8, Budget, Launch
 from firstlight.core.errors import FirstlightError
 
+_NAMES = {BF16: "BF16", FP8: "FP8"}
 CONTEXTS = (8_192, 32_768, 131_072, 262_144)
 
 
@@ -78,9 +79,10 @@ def card(
         _column(geometry, replace(launch, kv_dtype=kv_dtype), rest, contexts)
         for kv_dtype in (BF16, FP8, fp4_name(launch))
     )
-    wide = replace(launch, kv_dtype=BF16)
+    wide = replace(launch, kv_dtype=widest(geometry))
     turned = knobs(geometry, wide, rest, budget, workload)
-    affordable, sentence = _verdict(geometry, wide, columns[0], turned, workload, context)
+    mine = next(column for column in columns if column.kv_dtype == wide.kv_dtype)
+    affordable, sentence = _verdict(geometry, wide, mine, turned, workload, context)
     return Card(
         geometry=geometry,
         launch=launch,
@@ -88,12 +90,18 @@ def card(
         measured=budget.measured if budget else True,
         contexts=contexts,
         columns=columns,
-        price=_price(columns[0].capacity, columns[1].capacity),
+        price=None if mine is columns[1] else _price(mine.capacity, columns[1].capacity),
         knobs=turned,
         workload=workload,
         affordable=affordable,
         sentence=sentence,
     )
+
+
+def widest(geometry: Geometry) -> str:
+    """The dtype to be had before any narrower one: BF16, or FP8 where there is a layout of it
+    alone."""
+    return FP8 if geometry.compressed else BF16
 
 
 def _column(
@@ -126,20 +134,24 @@ def _verdict(
     workload: Workload | None,
     context: int | None,
 ) -> tuple[bool | None, str]:
-    found = wide.capacity
+    found, name = wide.capacity, _NAMES[launch.kv_dtype]
     if found.refused:
         told = _least(geometry, launch, workload.context if workload else 1)
-        return False, f"BF16 would not start: {found.refused} ({told})."
+        return False, f"{name} would not start: {found.refused} ({told})."
     if workload is None:
-        return None, f"BF16 holds {found.tokens:,} tokens; no workload is given to weigh them by."
+        return None, f"{name} holds {found.tokens:,} tokens; no workload is given to weigh them by."
     held = fit(geometry, launch, found, workload.context)
     if held.requests < workload.concurrency:
-        return False, f"{_shortfall(workload, held, found, launch)} {_way(workload, turned, found)}"
+        way = _way(workload, turned, found, launch)
+        return False, f"{_shortfall(workload, held, found, launch)} {way}"
     if context and fit(geometry, launch, found, context).requests < 1:
-        return False, f"Not affordable in BF16: one request of the whole {context:,} does not fit."
+        return (
+            False,
+            f"Not affordable in {name}: one request of the whole {context:,} does not fit.",
+        )
     need = f"{workload.concurrency:,} requests of {workload.context:,} tokens"
     used = f"{workload.tokens:,} of {found.tokens * launch.dp:,} tokens"
-    return True, f"Affordable in BF16: {need} take {used}{_states(geometry, found)}."
+    return True, f"Affordable in {name}: {need} take {used}{_states(geometry, found)}."
 
 
 def _states(geometry: Geometry, found: Capacity) -> str:
@@ -154,10 +166,11 @@ def _shortfall(work: Workload, held: Fit, found: Capacity, launch: Launch) -> st
         "states": f"the state pool allows {held.requests:,}",
         "max_running": f"--max-running-requests allows {held.requests:,}",
     }[held.bound]
-    return f"Not affordable in BF16 as launched: {need} do not fit, {why}."
+    name = _NAMES[launch.kv_dtype]
+    return f"Not affordable in {name} as launched: {need} do not fit, {why}."
 
 
-def _way(work: Workload, turned: tuple[Knob, ...], now: Capacity) -> str:
+def _way(work: Workload, turned: tuple[Knob, ...], now: Capacity, launch: Launch) -> str:
     """The knob to turn first of those that suffice, the smallest turn of it; or that none does."""
     enough = [knob for knob in turned if knob.fit and knob.fit.requests >= work.concurrency]
     if enough:
@@ -165,4 +178,5 @@ def _way(work: Workload, turned: tuple[Knob, ...], now: Capacity) -> str:
         return f"With {gentle.flags} it is: {gentle.tokens:,} tokens ({gentle.cost})."
     best = max((knob.fit.requests for knob in turned if knob.fit), default=0)
     most = f"; the best of them holds {best:,}" if best else ""
-    return f"No argument here buys it{most}. Fewer or shorter requests, or FP8 with checked scales."
+    narrow = ", or FP8 with checked scales" if launch.kv_dtype == BF16 else ""
+    return f"No argument here buys it{most}. Fewer or shorter requests{narrow}."

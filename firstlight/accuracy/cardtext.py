@@ -34,13 +34,21 @@ def _head(card: Card) -> Iterator[str]:
 
 def _table(card: Card) -> list[str]:
     rows = [("", *(column.kv_dtype for column in card.columns))]
-    rows += [(name, *cells) for name, cells in _figures(card)]
-    rows += [
-        (f"requests of {length:,} at once", *(_fit(c.fits[n]) for c in card.columns))
+    figures = [*_figures(card)]
+    figures += [
+        (f"requests of {length:,} at once", [_fit(c.fits[n]) for c in card.columns])
         for n, length in enumerate(card.contexts)
     ]
+    rows += [(name, *_with_layout(card, name, cells)) for name, cells in figures]
     widths = [max(len(line[n]) for line in rows) for n in range(len(rows[0]))]
     return [_aligned(line, widths) for line in rows]
+
+
+def _with_layout(card: Card, name: str, cells: list[str]) -> Iterator[str]:
+    """The cells of a row, without figures for a dtype that the pools have no layout of."""
+    for column, cell in zip(card.columns, cells, strict=True):
+        none = card.geometry.compressed and column.kv_dtype != FP8
+        yield ("no layout" if name == "tokens" else "-") if none else cell
 
 
 def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
@@ -55,12 +63,15 @@ def _fit(fit: Fit) -> str:
 def _figures(card: Card) -> Iterator[tuple[str, list[str]]]:
     geometry, columns = card.geometry, card.columns
     yield "bytes of a token on one GPU", [f"{c.capacity.row_bytes:,}" for c in columns]
-    if geometry.sliding:
+    windows = geometry.sliding or geometry.compressed
+    if windows:
         yield "bytes of a token in a window", [_window_bytes(c) for c in columns]
     yield "tokens", [_tokens(c) for c in columns]
-    if geometry.sliding:
+    if windows:
         yield "tokens of the sliding pool", [_sliding(c) for c in columns]
-    yield "GiB of KV", [f"{c.capacity.target_gib:.2f}" for c in columns]
+    yield "GiB of KV", [f"{c.capacity.target_gib - _compressing(c):.2f}" for c in columns]
+    if geometry.compressed:
+        yield "GiB of states", [f"{_compressing(c):.2f}" for c in columns]
     if card.launch.speculation:
         yield "GiB of the draft's rows", [f"{_draft_gib(c):.2f}" for c in columns]
     if geometry.states:
@@ -92,14 +103,21 @@ def _state_gib(column: Column) -> float:
     return column.capacity.states.charged_gib + column.capacity.states.spec_gib
 
 
+def _compressing(column: Column) -> float:
+    """GiB of the states that rows are compressed in."""
+    return sum(p.stored_gib for p in column.capacity.pools if p.name.endswith(" state"))
+
+
 def _below(card: Card) -> Iterator[str]:
     if card.price:
         yield _price(card, card.price)
     if card.knobs:
-        yield "In BF16 these give more:"
+        yield f"In {'FP8' if card.geometry.compressed else 'BF16'} these give more:"
         yield from (f"  {line}" for line in _knobs(card))
     yield card.sentence
     notes = dict.fromkeys(note for column in card.columns for note in column.capacity.notes)
+    if card.geometry.compressed:
+        yield "Note: the compressed pools have a layout of FP8 alone: there is no BF16 and no FP4"
     yield from (f"Note: {note}" for note in notes)
 
 

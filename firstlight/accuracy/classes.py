@@ -127,7 +127,6 @@ Qwen4ExpForConditionalGeneration
 
 # Known to the engine, and not to this arithmetic: what would have to be read first.
 NOT_MODELLED: dict[str, str] = {
-    "DeepseekV4ForCausalLM": "the compressed pools of DeepSeek-V4 (c4, c128 and their states)",
     "MiniMaxM3SparseForCausalLM": "the index pool of MiniMax-M3's sparse layers",
     "MiniMaxM3SparseForConditionalGeneration": "the index pool of MiniMax-M3's sparse layers",
     "Dots3NoteForCausalLM": "the two latent pools of Dots3",
@@ -152,6 +151,12 @@ DeepseekV3ForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM GlmMoeDsaForCaus
 MistralLarge3ForCausalLM PixtralForConditionalGeneration Qwen4ExpForConditionalGeneration
 """
 
+# Compressed pools, of which `compressed` reads the config and `kvdsv4` the sizes; since when.
+COMPRESSED: dict[str, str] = {
+    "DeepseekV4ForCausalLM": "0.5.12",
+    "DeepseekV41ForCausalLM": "0.5.21",
+}
+
 # Blocks that hold more than one attention layer each; of those that are run in loops, the key that
 # says how often (0.5.23 configs/model_config.py:1582).
 LAYERS_PER_BLOCK: dict[str, int] = {"LongcatFlashForCausalLM": 2}
@@ -171,7 +176,7 @@ OWN_PATH = frozenset(_OWN_PATH.split())
 # The pool has rows for every layer, whatever the config calls its kind.
 EVERY_LAYER = (PLAIN | LATENT) - STATEFUL - TWO_POOLS.keys()
 
-KNOWN = PLAIN | LATENT | STATEFUL | TWO_POOLS.keys() | NOT_MODELLED.keys()
+KNOWN = PLAIN | LATENT | STATEFUL | TWO_POOLS.keys() | COMPRESSED.keys() | NOT_MODELLED.keys()
 
 
 def indexed_in(version: str) -> frozenset[str]:

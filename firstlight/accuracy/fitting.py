@@ -8,6 +8,7 @@ from typing import Literal
 from firstlight.accuracy.geometry import Geometry
 from firstlight.accuracy.kvcache import Capacity
 from firstlight.accuracy.kvlaunch import Launch
+from firstlight.accuracy.kvwindow import requests_in
 
 Bound = Literal["tokens", "window", "states", "max_running"]
 
@@ -39,13 +40,16 @@ def fit(geometry: Geometry, launch: Launch, found: Capacity, context: int) -> Fi
     """How many requests of `context` tokens the whole replica holds at once.
 
     A request takes whole pages; of a sliding pool its window and a page (0.5.23
-    pool_configurator:198); of the state pool its slots (facts §3.3). Ranks of DP attention add up.
+    pool_configurator:198), and of one that is kept small beside compressed rows what it takes at
+    most; of the state pool its slots (facts §3.3). Ranks of DP attention add up.
     """
     if found.refused:
         return Fit(context, 0, "tokens")
     page = launch.page_size
     bounds: list[tuple[int, Bound]] = [(found.tokens // (-(-context // page) * page), "tokens")]
-    if found.sliding and geometry.window:
+    if found.sliding and geometry.compressed:
+        bounds.append((requests_in(geometry.window, found.sliding.tokens, launch), "window"))
+    elif found.sliding and geometry.window:
         window = min(context, geometry.window + page)
         bounds.append((found.sliding.tokens // window, "window"))
     if geometry.states:

@@ -120,11 +120,46 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Compressed:
+    """What DeepSeek-V4 keeps: by layer how many tokens one row stands for (0: the window alone), in
+    which the list may go on for a draft. Rows have `nope` 8-bit and `rope` 16-bit values and an
+    index key of `index_dim`. Of ratio 1 and 2 (V4.1, `v41`) only `sources` have rows.
+    """
+
+    ratios: tuple[int, ...]
+    sources: tuple[int, ...] = ()
+    nope: int = 448
+    rope: int = 64
+    index_dim: int = 128
+    v41: bool = False
+
+    @property
+    def width(self) -> int:
+        """Values of one row, as the states have them."""
+        return self.nope + self.rope
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of one row's index key in 8 bits, with its scales."""
+        return self.index_dim + self.index_dim // _INDEX_BLOCK * 4
+
+    @property
+    def low_index_bytes(self) -> int:
+        """The same of ratio 1 and 2, in 4 bits and a scale for 32 values."""
+        return self.index_dim // 2 + self.index_dim // 32
+
+    def owns(self, number: int) -> bool:
+        """Whether a layer has compressed rows of its own."""
+        return self.ratios[number] in (4, 128) or number in self.sources
+
+
+@dataclass(frozen=True)
 class Geometry:
     """The KV cache of a model by layer; `kind` is a word for people.
 
     `draft` are the layers of its own next-token head (NEXTN, MTP), `nextn` what the config says
     under `num_nextn_predict_layers`, None where that key is absent: the engine prices by the key.
+    `compressed` is what DeepSeek-V4 keeps, whose layers have nothing else.
     `window` in tokens; `two_pools_since` the first version that gives sliding layers a pool, "" for
     a model that has none or a launch that never has two.
     """
@@ -139,6 +174,7 @@ class Geometry:
     multimodal: bool = False
     context: int | None = None
     notes: tuple[str, ...] = ()
+    compressed: Compressed | None = None
 
     @property
     def full(self) -> tuple[Layer, ...]:

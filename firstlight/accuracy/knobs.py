@@ -13,13 +13,17 @@ from dataclasses import dataclass, replace
 from firstlight.accuracy.fitting import Fit, Workload, fit
 from firstlight.accuracy.geometry import Geometry
 from firstlight.accuracy.kvcache import capacity, memory_for
+from firstlight.accuracy.kvdsv4 import window_cap
 from firstlight.accuracy.kvlaunch import Budget, Launch
+from firstlight.accuracy.kvwindow import request_cap
 from firstlight.core.errors import FirstlightError
 
 # Shares of the memory for states that are worth a look; the engine's own is 0.9.
 _RATIOS = (0.3, 0.1)
 # Requests that a state pool should allow where no workload says how many.
 _REQUESTS = 32
+# Tokens of a prefill chunk where nobody says: the most of the engine's own.
+_CHUNK = 16384
 # Chosen: more than this leaves too little for activations and graphs.
 _MOST_FRACTION = 0.97
 
@@ -111,10 +115,15 @@ def _window_knobs(
     geometry: Geometry, launch: Launch, rest_gib: float, work: Workload | None
 ) -> Iterator[Knob]:
     """The least ratio whose sliding pool still holds the windows of all requests."""
-    if not geometry.sliding or not geometry.full or not geometry.window:
+    two = (geometry.sliding and geometry.full) or _by_ratio(geometry, launch)
+    if not two or not geometry.window:
         return
     requests = -(-(work.concurrency if work else _REQUESTS) // launch.dp)
     windows = requests * (geometry.window + launch.page_size) + launch.page_size
+    if geometry.compressed:
+        chunked = replace(launch, chunk=launch.chunk or _CHUNK)
+        windows = request_cap(geometry.window, requests, chunked)
+        windows = -(-windows // launch.page_size) * launch.page_size
     ratio = launch.swa_ratio
     for _ in range(8):
         tokens = capacity(geometry, replace(launch, swa_ratio=ratio), rest_gib).tokens
@@ -122,11 +131,16 @@ def _window_knobs(
             return
         ratio = min(launch.swa_ratio, math.ceil(windows / tokens * 1000) / 1000)
     flags = f"--swa-full-tokens-ratio {ratio:g}"
-    changed = replace(launch, swa_ratio=ratio)
+    changed = replace(launch, swa_ratio=ratio, swa_given=True)
     cost = f"windows of {requests} requests and no more"
     knob = _knob(geometry, changed, rest_gib, work, (0, flags, cost))
     if knob and ratio < launch.swa_ratio:
         yield knob
+
+
+def _by_ratio(geometry: Geometry, launch: Launch) -> bool:
+    """Whether the windows of compressed pools go by the ratio, which the knob then turns."""
+    return geometry.compressed is not None and window_cap(geometry, launch) is None
 
 
 def _fraction_knobs(

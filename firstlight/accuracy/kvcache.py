@@ -25,28 +25,33 @@ from firstlight.accuracy.kvbytes import (
     with_draft,
     with_draft_in_pools,
 )
-from firstlight.accuracy.kvlaunch import GIB, Launch, is_fp4, reserve_gib
+from firstlight.accuracy.kvdsv4 import Part, Solved, priced, solved
+from firstlight.accuracy.kvlaunch import FP8, GIB, Launch, is_fp4, reserve_gib
 from firstlight.accuracy.kvrules import rules_for, since
 from firstlight.accuracy.kvstate import StatePool, state_pool
 from firstlight.accuracy.kvwindow import by_requests, sliding_tokens, window_cap
 from firstlight.core.errors import FirstlightError
 
 _HEADROOM_BUFFER = 100
+_COMPRESSED_POOLS = ("c4", "c128", "c1", "c2")
+_ONE_LAYOUT = "the compressed pools have a layout of FP8 alone, and none of {kv_dtype}"
 
 
 @dataclass(frozen=True)
 class Pool:
-    """One pool on one GPU: `tokens` to give out, one page more in rows, and what those take."""
+    """One pool on one GPU: `tokens` to give out, one page more in rows, and what those take;
+    `padded_bytes` more where pages have a size of their own."""
 
     name: str
     tokens: int
     rows: int
     row: Row
+    padded_bytes: int = 0
 
     @property
     def stored_gib(self) -> float:
-        """The memory that its rows take."""
-        return self.rows * self.row.stored_bytes / GIB
+        """The memory that its rows take, with what pads them."""
+        return (self.rows * self.row.stored_bytes + self.padded_bytes) / GIB
 
     @property
     def line_gib(self) -> float:
@@ -60,6 +65,7 @@ class Capacity:
 
     `kv_gib` is what was left for the pools, `refused` the reason why the engine would not start,
     "" when it would. `headroom` are tokens that a version adds for drafts, beyond its budget.
+    `fixed_gib` is what DeepSeek-V4 keeps for requests, whatever the tokens.
     """
 
     kv_dtype: str
@@ -73,6 +79,7 @@ class Capacity:
     headroom: int = 0
     refused: str = ""
     notes: tuple[str, ...] = ()
+    fixed_gib: float = 0.0
 
     @property
     def announced(self) -> int:
@@ -86,7 +93,10 @@ class Capacity:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one token in the pool of all tokens, as stored on one GPU."""
+        """Bytes of one token in the pool of all tokens, as stored on one GPU; of compressed pools
+        what it is charged with, since it has a share in many rows."""
+        if any(pool.name in _COMPRESSED_POOLS for pool in self.pools):
+            return round(self.priced_bytes)
         return self.pools[0].row.stored_bytes if self.pools else 0
 
     @property
@@ -99,6 +109,8 @@ def capacity(geometry: Geometry, launch: Launch, rest_gib: float) -> Capacity:
     """The tokens, pools and states that `rest_gib` of free memory gives on one GPU."""
     reserve = reserve_gib(launch, geometry.multimodal)
     left = rest_gib - reserve
+    if geometry.compressed:
+        return _compressed(geometry, launch, rest_gib, left)
     states = state_pool(geometry, launch, left)
     kv_gib = left - states.spec_gib - states.charged_gib
     tokens = max(0, _tokens(geometry, launch, int(kv_gib * GIB)))
@@ -118,8 +130,46 @@ def capacity(geometry: Geometry, launch: Launch, rest_gib: float) -> Capacity:
     )
 
 
+def _compressed(geometry: Geometry, launch: Launch, rest_gib: float, left: float) -> Capacity:
+    """The pools of DeepSeek-V4, which have rows of one dtype."""
+    reserve, note = rest_gib - left, rules_for(launch.version)[1]
+    notes = (note,) if note else ()
+    if launch.kv_dtype != FP8:
+        none = _ONE_LAYOUT.format(kv_dtype=launch.kv_dtype)
+        dtype, states = launch.kv_dtype, StatePool()
+        return Capacity(dtype, 0, 0.0, left, rest_gib, reserve, (), states, 0, none, notes)
+    made = solved(geometry, launch, int(left * GIB))
+    return Capacity(
+        kv_dtype=launch.kv_dtype,
+        tokens=0 if made.refused else made.tokens,
+        priced_bytes=made.priced_bytes,
+        kv_gib=left - made.fixed_bytes / GIB,
+        rest_gib=rest_gib,
+        reserve_gib=reserve,
+        pools=() if made.refused else tuple(_pool_of(part) for part in made.parts),
+        states=StatePool(),
+        refused=_no_memory(left, left) or made.refused,
+        notes=(*notes, *_over(made)),
+        fixed_gib=made.fixed_bytes / GIB,
+    )
+
+
+def _over(made: Solved) -> Iterator[str]:
+    """Pools that take more than they are priced with, by pages that are padded (before 0.5.21)."""
+    over = sum(part.bytes_ for part in made.parts) - made.tokens * made.priced_bytes
+    if made.parts and (gib := (over - made.fixed_bytes) / GIB) > 0.1:
+        yield f"pages are padded, which is not priced: the pools take {gib:.2f} GiB more than that"
+
+
+def _pool_of(part: Part) -> Pool:
+    padded = part.bytes_ - part.tokens * part.row_bytes
+    return Pool(part.name, part.tokens, part.tokens, Row(k_bytes=part.row_bytes), padded)
+
+
 def price(geometry: Geometry, launch: Launch) -> float:
     """Bytes that one token is charged with on one GPU, over all pools; whole unless two pools."""
+    if geometry.compressed:
+        return priced(geometry, launch)
     return max(_stage_price(geometry, launch, stage) for stage in _stages(geometry, launch))
 
 

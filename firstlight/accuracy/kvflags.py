@@ -18,6 +18,8 @@ from pydantic import JsonValue
 from firstlight.accuracy.geometry import Geometry, Latent
 from firstlight.accuracy.kvdraft import usual
 from firstlight.accuracy.kvdsa import bare_rows, depends_on_card
+from firstlight.accuracy.kvdsv4flags import notes as v4_notes
+from firstlight.accuracy.kvdsv4flags import settled
 from firstlight.accuracy.kvlaunch import BF16, Launch, Speculation
 from firstlight.accuracy.kvrules import since
 from firstlight.accuracy.values import a_count, a_number, a_text
@@ -37,7 +39,7 @@ COUNTS = (
     *(*_TP, *_DP, *_PP, *_ATTN_DP, *_ATTN_CP),
     *("page_size", "max_running_requests", "max_total_tokens", "max_mamba_cache_size"),
     *("context_length", "chunked_prefill_size", "speculative_num_draft_tokens"),
-    *("speculative_num_steps", "speculative_eagle_topk", "dcp_size"),
+    *("speculative_num_steps", "speculative_eagle_topk", "dcp_size", "swa_prefix_tails"),
 )
 _OWN_DRAFTS = ("DFLASH", "DSPARK")
 _ON_GPU = ("cuda_ipc", "cuda_vmm")
@@ -113,6 +115,10 @@ def flags(
         dsa_raw=bare_rows(args, name, version, sm),
     )
     split = split if geometry is None or geometry.states else []
+    if geometry and geometry.compressed:
+        ratio, tails = _number(args, "swa_full_tokens_ratio"), _count(args, "swa_prefix_tails")
+        launch, drafted = settled(launch, args, ratio, tails), [*drafted, *v4_notes(args)]
+        dtype = launch.kv_dtype
     noted = (*_notes(args, dtype, launch, replicas), *_card_note(version, args, geometry, sm))
     return Flags(
         launch=_without_radix(launch),

@@ -64,6 +64,8 @@ class Launch:
     without scales (trtllm, tilelang). `features_on_gpu`: --mm-feature-transport is not cpu.
     `chunk`: --chunked-prefill-size, None where it is not known or off. `index_everywhere`: prefill
     and decode apart, or a hierarchical cache: DSA layers that share an index keep keys as well.
+    Of DeepSeek-V4 alone: `swa_given`: the ratio is the profile's own; `prefix_tails` is
+    --swa-prefix-tails; `uniform_rows`: --dsv4-attn-backend is trtllm.
     """
 
     version: str = "0.5.23"
@@ -90,6 +92,9 @@ class Launch:
     device: Literal["cuda", "npu"] = "cuda"
     dsa_raw: bool = False
     index_everywhere: bool = False
+    swa_given: bool = False
+    prefix_tails: int | None = None
+    uniform_rows: bool = False
 
     def __post_init__(self) -> None:
         _check(self)

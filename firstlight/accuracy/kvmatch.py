@@ -25,7 +25,9 @@ _DECIMAL_GIB = 0.005
 class Told:
     """What the log of one rank says, the target model alone. GiB; None = not told.
 
-    `pool_gib` is all of its pools, give or take `slack_gib` that printing hides;
+    `pool_gib` is all of its pools, give or take `slack_gib` that printing hides; the pools of
+    DeepSeek-V4 are told by their `counts`, the names of pools, and by `priced_bytes` of a token and
+    the `available_gib` that it was counted from;
     `before_gib`, `after_gib` is the least free memory of all ranks around the weights."""
 
     tokens: int
@@ -35,6 +37,9 @@ class Told:
     state_gib: float | None = None
     before_gib: float | None = None
     after_gib: float | None = None
+    counts: tuple[tuple[str, int], ...] = ()
+    priced_bytes: float | None = None
+    available_gib: float | None = None
 
 
 @dataclass(frozen=True)
@@ -135,8 +140,31 @@ def _sizes(
         rows = told.tokens + launch.page_size
         each = (stored * GIB / rows, told.pool_gib * GIB / rows)
         yield Figure("bytes of a token", *each, "bytes", slack * GIB / rows)
+    if geometry.compressed:
+        yield from _compressed(geometry, launch, told, exactly)
     if told.slots is not None and geometry.states:
         yield from _states(geometry, launch, told, by_log, exactly)
+
+
+def _compressed(
+    geometry: Geometry, launch: Launch, told: Told, exactly: Capacity
+) -> Iterator[Figure]:
+    """What the log says of compressed pools, which have no line of bytes. The available memory is
+    what the engine counted from, after all that stands before."""
+    if told.available_gib is not None and launch.pp == 1:
+        plain = replace(launch, language_only=True)
+        made = capacity(geometry, plain, told.available_gib).tokens
+        slack = _DECIMAL_GIB * GIB / exactly.priced_bytes if exactly.priced_bytes else 0.0
+        what = "tokens, by the memory that the pools are counted from"
+        yield Figure(what, made, told.tokens, "tokens", slack + launch.page_size)
+    if told.priced_bytes is not None:
+        yield Figure(
+            "bytes that a token is charged", exactly.priced_bytes, told.priced_bytes, "bytes"
+        )
+    here = {pool.name: pool.tokens for pool in exactly.pools}
+    for name, count in told.counts:
+        if name in here:
+            yield Figure(f"slots of the pool {name}", here[name], count, "slots")
 
 
 def _states(
@@ -179,5 +207,5 @@ def _missing(
         yield "tokens before the launch: no GPU's memory was known to estimate them from"
     if by_log is None and launch.max_total_tokens is None:
         yield "tokens by the log: it tells no free memory, or the fraction is the engine's own"
-    if told.pool_gib is None:
+    if told.pool_gib is None and not told.counts:
         yield "bytes of a token: the log has no size of the pool"

@@ -165,7 +165,8 @@ def odd_rows(geometry: Geometry, flags: Flags, served: Served) -> str:
 
     Only pools of one kind can be told from their sum: K and V of all layers over the rows."""
     dtype = dtype_of(served.kv_dtype)
-    if dtype is None or not served.kv_gib or geometry.sliding or flags.launch.speculation:
+    split = geometry.sliding or geometry.compressed
+    if dtype is None or not served.kv_gib or split or flags.launch.speculation:
         return ""
     launch = replace(flags.launch, kv_dtype=dtype)
     pools = capacity(geometry, launch, _PLENTY_GIB).pools

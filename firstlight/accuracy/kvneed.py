@@ -12,7 +12,7 @@ from firstlight.accuracy.fitting import Workload, fit
 from firstlight.accuracy.geometry import Geometry
 from firstlight.accuracy.knobs import fp4_name
 from firstlight.accuracy.kvbytes import row
-from firstlight.accuracy.kvcache import capacity
+from firstlight.accuracy.kvcache import capacity, price
 from firstlight.accuracy.kvlaunch import BF16, FP8, Launch
 from firstlight.accuracy.kvstate import state_bytes
 from firstlight.core.words import columns
@@ -43,11 +43,18 @@ def needs(geometry: Geometry, launch: Launch, work: Workload | None) -> tuple[Ne
 def _need(geometry: Geometry, launch: Launch, work: Workload | None) -> Need:
     return Need(
         launch.kv_dtype,
-        row(geometry.full, launch).stored_bytes,
+        _row_bytes(geometry, launch),
         row(geometry.sliding, launch).stored_bytes,
         state_bytes(geometry, launch).slot_bytes,
         _least(geometry, launch, work) if work else None,
     )
+
+
+def _row_bytes(geometry: Geometry, launch: Launch) -> int:
+    """Bytes of a token; of compressed pools its price, 0 for a dtype without a layout."""
+    if geometry.compressed:
+        return round(price(geometry, launch)) if launch.kv_dtype == FP8 else 0
+    return row(geometry.full, launch).stored_bytes
 
 
 def _least(geometry: Geometry, launch: Launch, work: Workload) -> float | None:
@@ -72,7 +79,8 @@ def text(found: tuple[Need, ...], work: Workload | None) -> str:
 
 
 def _rows(found: tuple[Need, ...], work: Workload | None) -> Iterator[tuple[str, ...]]:
-    yield ("bytes of a token on one GPU", *(f"{need.row_bytes:,}" for need in found))
+    rows = (f"{need.row_bytes:,}" if need.row_bytes else "no layout" for need in found)
+    yield ("bytes of a token on one GPU", *rows)
     if any(need.window_bytes for need in found):
         yield ("bytes of a token in a window", *(f"{need.window_bytes:,}" for need in found))
     if any(need.slot_bytes for need in found):

@@ -211,7 +211,7 @@ OVERRIDES: tuple[Override, ...] = (
         "§2.3; 0.5.12 arg_groups/deepseek_v4_hook.py:28; the pool has a layout of FP8 alone and "
         "stops at 16 bits, which the arguments allow (0.5.23 deepseek_v4_memory_pool.py:321)",
         "DeepSeek-V4",
-        architectures=frozenset({"DeepseekV4ForCausalLM"}),
+        architectures=frozenset({"DeepseekV4ForCausalLM", "DeepseekV41ForCausalLM"}),
         auto="fp8_e4m3",
         allowed=("fp8_e4m3",),
     ),

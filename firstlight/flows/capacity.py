@@ -58,6 +58,8 @@ def told_by(log: ServerLog, kv_gib: float | None = None) -> tuple[Told | None, s
 
     Stages of a pipeline differ, and a prediction is of the largest; where all hold the same it is
     the first. The free memory is that of the rank with least: all ranks take the same tokens."""
+    if log.compressed and log.max_total_tokens is not None:
+        return _compressed(log, log.max_total_tokens)
     targets = [pool for pool in log.pools if not pool.draft and not pool.bound]
     if not targets or log.max_total_tokens is None:
         return None, None
@@ -81,6 +83,21 @@ def told_by(log: ServerLog, kv_gib: float | None = None) -> tuple[Told | None, s
         before_gib=before,
         after_gib=after,
     ), dtype_of(mine[0].dtype)
+
+
+def _compressed(log: ServerLog, tokens: int) -> tuple[Told, str | None]:
+    """The pools of DeepSeek-V4, of the rank where a token costs most."""
+    mine = max(log.compressed, key=lambda pool: pool.priced_bytes or 0)
+    before, after = _around_weights(log.weights)
+    counts = {"sliding": mine.window, "c4 state": mine.c4_states, "c128 state": mine.c128_states}
+    return Told(
+        tokens=tokens,
+        before_gib=before,
+        after_gib=after,
+        counts=tuple((name, n) for name, n in counts.items() if n is not None),
+        priced_bytes=mine.priced_bytes,
+        available_gib=mine.available_gib,
+    ), dtype_of(mine.dtype)
 
 
 def _fullest(pools: Iterable[tuple[str, float]]) -> str:

@@ -14,6 +14,7 @@ from firstlight.accuracy.configkeys import architecture
 from firstlight.accuracy.declared import CONFIG
 from firstlight.accuracy.fitting import Workload
 from firstlight.accuracy.geometry import Geometry, Unknown
+from firstlight.accuracy.kvdsv4flags import unmodelled
 from firstlight.accuracy.kvflags import COUNTS, Flags, flags, from_words
 from firstlight.accuracy.kvmemory import (
     Memory,
@@ -161,6 +162,9 @@ def ground_of(
         fix = "the figures would be a guess; add the class to firstlight/accuracy/classes.py"
         raise HostError(f"not computed: {geometry}", where=found.reading.folder, remedy=fix)
     said = flags(version, args, wanted.env, geometry=geometry, sm=sm)
+    if lacks := unmodelled(geometry, said.launch, args, wanted.env, sm):
+        fix = "the figures would be a guess; serve without it, or ask the log of a launch"
+        raise HostError(f"not computed: {'; '.join(lacks)}", where="the profile's args", remedy=fix)
     return Ground(goal.name, wanted, found, geometry, said)
 
 

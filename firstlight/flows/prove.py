@@ -209,7 +209,8 @@ def _answer(url: str, question: Question, model: str, headers: Mapping[str, str]
 def _pool_gib(found: Effective) -> float | None:
     if found.kv_gib is not None:
         return found.kv_gib
-    return sum(pool.gib for pool in found.pools) if found.pools else None
+    sizes = [pool.gib for pool in found.pools if pool.gib]
+    return sum(sizes) if sizes else None
 
 
 def _short(text: str) -> str:

@@ -100,7 +100,7 @@ def effective(log: ServerLog, info: object, models: object) -> Effective:
     cards = cards if isinstance(cards, list) else []
     lengths = [human_count(_get(card, "max_model_len")) for card in cards]
     return Effective(
-        pools=log.pools,
+        pools=log.pools or _compressed(log),
         log_tokens=log.max_total_tokens,
         info_tokens=human_count(_get(info, "max_total_num_tokens")),
         kv_flag=_text(_get(info, "kv_cache_dtype")),
@@ -113,6 +113,11 @@ def effective(log: ServerLog, info: object, models: object) -> Effective:
         version=_text(_get(info, "version")),
         served=tuple(_text(_get(card, "id")) for card in cards),
     )
+
+
+def _compressed(log: ServerLog) -> tuple[Pool, ...]:
+    """The pools of DeepSeek-V4, whose lines tell no bytes; their layout tells the dtype."""
+    return tuple(Pool(p.rank, "compressed", p.dtype, p.tokens) for p in log.compressed)
 
 
 def compare(asked: Asked, found: Effective, elements: int | None = None) -> tuple[Difference, ...]:

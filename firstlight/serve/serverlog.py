@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import reduce
 
 from firstlight.build.failures import SHOWN, Rules
+from firstlight.serve import compressedlog
 from firstlight.serve.causes import Cause, Search, look, served, survived
 from firstlight.serve.logparts import ENDS, LONGEST, bar, parts
 
@@ -96,6 +97,7 @@ class ServerLog:
     weights: tuple[Weights, ...] = ()
     pools: tuple[Pool, ...] = ()
     states: tuple[StatePool, ...] = ()
+    compressed: compressedlog.Known = ()
     stated_dtype: str = ""
     swa_tokens: int = 0
     finished_pools: tuple[str, ...] = ()
@@ -280,6 +282,20 @@ def _state_pool(log: ServerLog, rank: str, found: re.Match[str]) -> ServerLog:
     return replace(log, states=(*log.states, state))
 
 
+def _compressed(log: ServerLog, rank: str, found: re.Match[str]) -> ServerLog:
+    """A line of DeepSeek-V4's pools; a draft's, which come last, are not told apart."""
+    read = next(act for start, act in _COMPRESSED if found.string.startswith(start))
+    known = read(log.compressed, rank, found.string)
+    return _enter(replace(log, compressed=known), rank, Phase.POOL)
+
+
+_COMPRESSED = (
+    (("DSV4 m", "DSv4 m"), compressedlog.priced),
+    (("DSV4 p", "DSv4 p"), compressedlog.sized),
+    ("Initialize", compressedlog.slotted),
+)
+
+
 def _pools_end(log: ServerLog, rank: str, _found: re.Match[str]) -> ServerLog:
     """Whatever pool the same rank makes after its first `Memory pool end` is a draft's."""
     if rank in log.finished_pools:
@@ -346,6 +362,7 @@ _ACTS = tuple(
             rf"conv_state size: {_FIGURE} ?GB, ssm_state size: {_FIGURE} ?GB",
             _state_pool,
         ),
+        (rf"{compressedlog.PRICE}|{compressedlog.SIZES}|{compressedlog.SLOTS}", _compressed),
         (r"^Memory pool end", _pools_end),
         (r"^Capture .*\b(?:begin|end)\b", _capturing),
         (r"^max_total_num_tokens=(\d+)", _summary),
@@ -365,7 +382,7 @@ _ACTS = tuple(
 # One look tells the few lines that move the log on from the many that do not.
 _WORTH = re.compile(
     r"^server_args=|Load weight|^ *(?:Loading|Multi-thread|Capturing|Compiling) |KV [Cc]ache"
-    r"|sliding window|Mamba Cache|Memory pool"
+    r"|sliding window|Mamba Cache|Memory pool|^DS[Vv]4 |DeepSeekV4Token"
     r"|^Capture |max_total_num_tokens=|fired up|hit an exception|sigquit|Initialization failed"
     r"|[Ss]cheduler|^SIG(?:TERM|QUIT) |^Gracefully|^Keyboard|^Subprocess |^firstlight: asked"
 )

@@ -203,6 +203,35 @@ LLAMA4: Config = {
         "attention_chunk_size": 8192,
     },
 }
+# One ratio for each layer, and one for the draft's.
+DSV4_FLASH: Config = {
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "num_hidden_layers": 43,
+    "head_dim": 512,
+    "qk_rope_head_dim": 64,
+    "index_head_dim": 128,
+    "sliding_window": 128,
+    "num_nextn_predict_layers": 1,
+    "compress_ratios": [0, 0, *[4, 128] * 20, 4, 0],
+    "max_position_embeddings": 1_048_576,
+}
+DSV4_PRO: Config = {
+    **DSV4_FLASH,
+    "num_hidden_layers": 61,
+    "compress_ratios": [128, 128, *[4, 128] * 29, 4, 0],
+}
+DSV41_FLASH: Config = {
+    "architectures": ["DeepseekV41ForCausalLM"],
+    "model_type": "deepseek_v41",
+    "vision_config": {"num_hidden_layers": 32},
+    "text_config": {
+        **{key: value for key, value in DSV4_FLASH.items() if key != "architectures"},
+        "num_hidden_layers": 40,
+        "num_nextn_predict_layers": 3,
+        "compress_ratios": [0, 0, *[2] * 18, *[1] * 20, 0, 0, 0],
+        "kv_source_layer_ids": [2, 8, 14, 20],
+    },
+}
 EVERY = {
     "llama": LLAMA_8B,
     "deepseek-r1": DEEPSEEK_R1,

@@ -346,3 +346,31 @@ def test_the_verb_prints_data_for_programs(tmp_path: Path) -> None:
     words = ("kv", "--profile", "qwen35-nvfp4", "--model", EXAMPLE, "--memory", "17.4", "--json")
     done = project(tmp_path).invoke(*words, check=True)
     assert column(json.loads(done.stdout), "bf16")["tokens"] == 641_164
+
+
+V4 = {
+    "architectures": ["DeepseekV4ForCausalLM"],
+    "num_hidden_layers": 4,
+    "head_dim": 512,
+    "qk_rope_head_dim": 64,
+    "sliding_window": 128,
+    "compress_ratios": [0, 128, 4, 128, 0],
+}
+
+
+def test_compressed_pools_are_computed_in_their_one_layout(tmp_path: Path) -> None:
+    made = project(tmp_path, args="max_running_requests: 128")
+    folder = tmp_path / "v4"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(V4))
+    path = "recipes/profiles/small.yaml"
+    fp8 = made.read(path).replace("kv_cache_dtype: bf16", "kv_cache_dtype: fp8_e4m3")
+    made.write(path, f"{fp8}policy: {{kv: allow_any, reason: its one layout}}\n")
+    text, data = told(made, model=str(folder), memory="2")
+    assert [one["tokens"] > 0 for one in data["dtypes"]] == [False, True, False]
+    assert data["launch"]["page_size"] == 256
+    assert "no layout" in text
+    assert "in FP8" in text and "in BF16" not in text
+    made.write(path, made.read(path).replace("args: {", "args: {enable_hisparse: true, "))
+    with pytest.raises(HostError, match="not computed: DeepSeek-V4 with enable_hisparse"):
+        told(made, model=str(folder), memory="2")
