@@ -163,7 +163,7 @@ def ground_of(
         raise HostError(f"not computed: {geometry}", where=found.reading.folder, remedy=fix)
     said = flags(version, args, wanted.env, geometry=geometry, sm=sm)
     if lacks := unmodelled(geometry, said.launch, args, wanted.env, sm):
-        fix = "the figures would be a guess; serve without it, or ask the log of a launch"
+        fix = "the figures would be a guess: launch without it, or say what is not given"
         raise HostError(f"not computed: {'; '.join(lacks)}", where="the profile's args", remedy=fix)
     return Ground(goal.name, wanted, found, geometry, said)
 

@@ -140,52 +140,34 @@ def test_stages_hold_their_own_layers_and_the_least_decides() -> None:
 
 # -- published boots ---------------------------------------------------------------------------
 
+# The published launch of Pro: 8 ranks of DP attention, 64 requests each, cards of 288 GiB.
+_PRO = {
+    "tp_size": 8,
+    "dp_size": 8,
+    "enable_dp_attention": True,
+    "swa_full_tokens_ratio": 0.15,
+    "max_running_requests": 512,
+}
+_DRAFTED = {
+    "tp_size": 3,
+    "max_running_requests": 4,
+    "chunked_prefill_size": 1024,
+    "speculative_algorithm": "DSPARK",
+    "speculative_num_draft_tokens": 6,
+}
 # Version, model, arguments, GiB that the pools were counted from (two decimals), and what the log
 # then says: bytes of a token, tokens, tokens of the window. The first two are of a build right
-# before 0.5.12, the Pros of 0.5.15.post1 on cards of 288 GiB, the last of a build before 0.5.21.
+# before 0.5.12, those of 0.5.15 of its post1, the last of a build before 0.5.21 on three GB10.
 BOOTS = [
     ("0.5.12", FLASH, {}, 19.58, 15955.85, 1_317_632, None),
     ("0.5.12", FLASH, {}, 45.78, 15955.85, 3_080_960, None),
-    ("0.5.17", FLASH, {"max_running_requests": 8}, 11.89, 7705.45, 1_641_472, 164_096),
-    *(
-        (
-            "0.5.15",
-            PRO,
-            {
-                "tp_size": 8,
-                "dp_size": 8,
-                "enable_dp_attention": True,
-                "swa_full_tokens_ratio": 0.15,
-                "max_running_requests": 512,
-            },
-            gib,
-            13735.04,
-            tokens,
-            window,
-        )
-        for gib, tokens, window in (
-            (91.24, 7_053_056, 1_057_792),
-            (105.08, 8_135_424, 1_220_096),
-            (113.39, 8_784_896, 1_317_632),
-            (118.93, 9_217_792, 1_382_656),
-            (124.47, 9_650_944, 1_447_424),
-        )
-    ),
-    (
-        "0.5.21",
-        V41,
-        {
-            "tp_size": 3,
-            "max_running_requests": 4,
-            "chunked_prefill_size": 1024,
-            "speculative_algorithm": "DSPARK",
-            "speculative_num_draft_tokens": 6,
-        },
-        8.84,
-        1670.75,
-        5_491_200,
-        13_312,
-    ),
+    ("0.5.13", PRO, _PRO, 105.08, 32781.44, 3_441_920, 516_096),
+    ("0.5.15", PRO, _PRO, 91.24, 13735.04, 7_053_056, 1_057_792),
+    ("0.5.15", PRO, _PRO, 105.08, 13735.04, 8_135_424, 1_220_096),
+    ("0.5.15", PRO, _PRO, 113.39, 13735.04, 8_784_896, 1_317_632),
+    ("0.5.15", PRO, _PRO, 118.93, 13735.04, 9_217_792, 1_382_656),
+    ("0.5.15", PRO, _PRO, 124.47, 13735.04, 9_650_944, 1_447_424),
+    ("0.5.21", V41, _DRAFTED, 8.84, 1670.75, 5_491_200, 13_312),
 ]
 
 
@@ -206,6 +188,14 @@ def test_published_boots_come_out_to_what_their_decimals_hide(
     assert high.tokens - low.tokens < 0.01 * tokens
     exact = capacity(model, replace(booted, max_total_tokens=tokens), 1000.0)
     assert window is None or counts(exact)["sliding"] == window
+
+
+def test_slots_of_states_are_those_of_a_published_boot() -> None:
+    """0.5.13, where both states go by windows of 128: 8 and 128 rows for each."""
+    booted = launch("0.5.13", PRO, **_PRO, max_total_tokens=3_441_920)
+    found = counts(capacity(PRO, booted, 1000.0))
+    assert (found["c4 state"], found["c128 state"]) == (32_256, 516_096)
+    assert (found["c4"], found["c128"]) == (860_480, 26_890)
 
 
 # -- what the engine makes of flags ------------------------------------------------------------
@@ -254,8 +244,10 @@ def test_rows_of_other_kernels_are_told_by_the_card() -> None:
     assert lacks(120) == lacks(90) == lacks(100, tp_size=4) == ()
     assert lacks(100, dsv4_attn_backend="flashmla") == lacks(100, dsv4_attn_backend="trtllm") == ()
     assert lacks(120, pp_size=2)[0].endswith("which the engine refuses: not modelled here")
-    bare = unmodelled(V41, launch("0.5.23", V41), {}, {}, 120)
-    assert "--chunked-prefill-size, which is not given" in bare[0]
+    (bare,) = unmodelled(V41, launch("0.5.23", V41), {}, {}, 120)
+    assert "--chunked-prefill-size, which is not given" in bare
+    given = {"swa_full_tokens_ratio": 0.1}
+    assert unmodelled(V41, launch("0.5.23", V41, **given), given, {}, 120) == ()
 
 
 def test_versions_without_the_class_are_told() -> None:
