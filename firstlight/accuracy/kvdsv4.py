@@ -191,8 +191,7 @@ def price(geometry: Geometry, launch: Launch, stage: Stage) -> float:
     """Bytes that one token is charged with in a stage."""
     kept = _kept(geometry)
     whole = _paged_price if rules_of(launch.version).paged else _plain_price
-    found = whole(geometry, kept, launch, stage)
-    return found * _infl(launch, stage) if launch.speculation else found
+    return whole(geometry, kept, launch, stage) * _infl(launch, stage)
 
 
 def _plain_price(geometry: Geometry, kept: Compressed, launch: Launch, stage: Stage) -> float:
@@ -280,15 +279,14 @@ def _fixed(geometry: Geometry, launch: Launch, stage: Stage) -> float:
             rows = _request_rows(ratio, _requests(launch), launch)
             fixed += rows * _state(kept.width, ratio) * layers
     if (cap := window_cap(geometry, launch)) is not None:
-        row = _window_row(kept, launch, stage)
-        fixed += cap * (row * _infl(launch, stage) if launch.speculation else row)
+        fixed += cap * (_window_row(kept, launch, stage) * _infl(launch, stage))
     return fixed
 
 
 def _tokens(geometry: Geometry, launch: Launch, stage: Stage, kv_bytes: int) -> int:
     left, each = kv_bytes - _fixed(geometry, launch, stage), price(geometry, launch, stage)
     page = launch.page_size
-    tokens = int(max(left, 0) / each) // page * page
+    tokens = int(left / each) // page * page
     if rules_of(launch.version).padding:
         while tokens > 0 and tokens * each + _reserve(geometry, launch, stage, tokens) > left:
             tokens -= page

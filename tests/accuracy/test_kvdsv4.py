@@ -101,9 +101,61 @@ def test_low_ratios_cost_by_their_sources() -> None:
     window = counts(found)["sliding"] * 585 * 40
     assert found.fixed_gib * GIB == states + window
     # Rows of ratio 1 have a page in reserve, and their index one page more of 64.
-    tokens = found.tokens
-    pool = next(pool for pool in found.pools if pool.name == "c1")
-    assert pool.stored_gib * GIB == (tokens + 256) * 585 + (tokens + 256 + 64) * 68
+    assert part(found, "c1") == (found.tokens + 256) * 585 + (found.tokens + 256 + 64) * 68
+
+
+def test_a_window_by_requests_and_its_draft_are_paid_before_the_tokens() -> None:
+    """7 drafts of 4 requests: rings of 16 rows for pairs, three layers of them; the window's rows
+    count as 41 layers."""
+    args = {"max_running_requests": 4, "chunked_prefill_size": 1024, "swa_prefix_tails": 0}
+    drafts = {"speculative_algorithm": "DSPARK", "speculative_num_draft_tokens": 7}
+    asked = replace(launch("0.5.23", V41, **args, **drafts), language_only=True)
+    found = capacity(V41, asked, 8.0)
+    # Steps of 7 drafts are allocated twice.
+    cap = 4 * (128 + 128 * 7 + 256 + 2 * 7) + 2 * 1024 + 256
+    assert counts(found)["sliding"] == -(-cap // 256) * 256
+    assert counts(found)["c2 state"] == 5 * 16
+    states = -(-(5 * 16 + 16 + 1) // 2) * 2 * 2 * 512 * 4 * 3
+    assert found.fixed_gib * GIB == states + counts(found)["sliding"] * (585 * 40 * (41 / 40))
+    # What is left pays for the tokens, and for pages in reserve: 256 rows of ratio 1 and 2 and of
+    # the index 64 beyond a page, in one layer of ratio 1 and three of ratio 2.
+    left = 8 * GIB - found.fixed_gib * GIB
+    reserve = 256 * 585 * 4 + (256 + 64) * 68 + (256 // 2 + 64) * 68 * 3
+    each = (585 + 68) * (1 + 3 / 2) * 41 / 40
+    assert found.tokens * each + reserve <= left < (found.tokens + 256) * each + reserve
+    assert int(left / each) // 256 * 256 - found.tokens in (256, 512)
+
+
+def part(found: Capacity, name: str) -> float:
+    """Bytes of one pool."""
+    return next(pool for pool in found.pools if pool.name == name).stored_gib * GIB
+
+
+def test_pages_in_reserve_by_version() -> None:
+    """65,536 tokens of Flash: 16,384 rows of ratio 4 in pages of 64, 512 of ratio 128 in pages of
+    2; one page in reserve, from 0.5.21 on a page of 256 tokens' worth of rows, of 0.5.22 on also
+    of the index."""
+    of = {
+        version: capacity(FLASH, launch(version, max_total_tokens=65_536), 1000.0)
+        for version in ("0.5.12", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
+    }
+    index = {"0.5.12": 257, "0.5.20": 257, "0.5.21": 257, "0.5.22": 260, "0.5.23": 260}
+    for version, found in of.items():
+        old = version in ("0.5.12", "0.5.20")
+        rows = 257 if old else 260
+        assert part(found, "c4") == (rows * 65 * 576 + index[version] * 64 * 132) * 21
+        assert part(found, "c128") == (257 if old else 384) * 3 * 576 * 20
+        # The window's pool has its own layers, also where another count is priced.
+        assert part(found, "sliding") == (6400 // 256 + 1) * 260 * 576 * 43
+
+
+def test_requests_are_half_the_tokens_at_most() -> None:
+    tiny = launch("0.5.23", max_total_tokens=256, swa_full_tokens_ratio=1.0)
+    assert "holds no request" in capacity(FLASH, tiny, 20.0).refused
+    small = launch("0.5.23", max_total_tokens=512, swa_full_tokens_ratio=1.0)
+    assert counts(capacity(FLASH, small, 20.0))["c128 state"] == (256 + 1) * 128
+    old = launch("0.5.15", max_total_tokens=256, swa_full_tokens_ratio=1.0)
+    assert counts(capacity(FLASH, old, 20.0))["c128 state"] == (128 + 1) * 128
 
 
 def test_a_ratio_that_is_given_decides_and_tails_can_be_fewer() -> None:
