@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,14 @@ def test_every_test_folder_is_a_package() -> None:
     """Else two test files of one name in two folders end a whole run before it begins."""
     folders = {path.parent for path in Path("tests").rglob("test_*.py")}
     assert [str(f) for f in sorted(folders) if not (f / "__init__.py").exists()] == []
+
+
+def test_no_folder_of_tests_is_left_out(pytestconfig: pytest.Config) -> None:
+    """A run that names no folder passes by those that pytest takes for no place of tests."""
+    files = (ROOT / "tests").rglob("test_*.py")
+    names = {name for path in files for name in path.relative_to(ROOT).parent.parts}
+    left_out = pytestconfig.getini("norecursedirs")
+    assert [name for name in names if any(fnmatch(name, each) for each in left_out)] == []
 
 
 def test_a_task_names_a_flow_and_nothing_more() -> None:

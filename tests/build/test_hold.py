@@ -64,7 +64,8 @@ def test_a_hold_is_not_taken_while_somebody_removes(tmp_path: Path) -> None:
     go, root = tmp_path / "go", PurePosixPath(tmp_path)
     script = Script('until [ -e "$1" ]; do sleep 0.1; done', (str(go),))
     jobs.start(SHELL, root, SUPERVISE, Job("prune-x", script, "all"))
-    wait_for(lambda: "prune-x" in (tmp_path / "lock/all").read_text(), "the lock", 60)
+    lock = tmp_path / "lock/all"
+    wait_for(lambda: lock.exists() and "prune-x" in lock.read_text(), "the lock", 60)
     refused = take(tmp_path)
     assert refused.rc == BUSY and "job prune-x, started from" in refused.text
     assert not list((tmp_path / "holds").iterdir())
